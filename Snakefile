@@ -1,0 +1,33 @@
+"""Which behaviour did the reward select? GRPO-based unlearning as one grid.
+
+    snakemake -n all                                   what would run
+    snakemake --profile profiles/slurm all             the paper's grid, on a cluster
+    snakemake --profile profiles/demo all              the embedded world, on a laptop
+    snakemake partial                                  tables from what is there
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+
+configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/demo.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/warmup.smk"
+include: "workflow/rules/grpo.smk"
+include: "workflow/rules/generate.smk"
+include: "workflow/rules/audit.smk"
+include: "workflow/rules/rwku.smk"
+include: "workflow/rules/tables.smk"
+
+
+rule all:
+    """Every table and figure of the grid."""
+    default_target: True
+    input:
+        TABLES,
+        FIGURES,

@@ -1,0 +1,186 @@
+"""Tables and figures, rebuilt from rows whenever the rows change. Cheap, so they run locally."""
+
+TABLES = [
+    f"results/tables/{name}.parquet"
+    for name in ("cells", "training", "heldout_audit", "rwku_core")
+]
+FIGURES = ["results/figures/training_dynamics.png"]
+
+
+localrules:
+    write_plan,
+    build_partial,
+    build_cells_table,
+    build_training_table,
+    build_heldout_audit_table,
+    build_rwku_core_table,
+    plot_training_dynamics,
+
+
+rule write_plan:
+    """List every result the grid should hold, with the spec that makes it current."""
+    output:
+        plan="results/plan/plan.json",
+        manifest="results/plan/manifest.json",
+        run="results/plan/run.json",
+    log:
+        "results/plan/write_plan.log",
+    benchmark:
+        "results/plan/write_plan.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("write_plan"),
+    script:
+        "../scripts/write_plan.py"
+
+
+def trained_manifests(wildcards):
+    """Manifests of every warm-up and every cell."""
+    policies = [*grid.warmups(CELLS), *(cell.policy for cell in CELLS)]
+    return [f"results/{policy}/manifest.json" for policy in policies]
+
+
+rule build_cells_table:
+    """Every cell of the grid with its status."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        completions=lambda wildcards: evaluation_manifests("completions"),
+    output:
+        table="results/tables/cells.parquet",
+        csv="results/tables/cells.csv",
+        manifest="results/tables/cells/manifest.json",
+        run="results/tables/cells/run.json",
+    log:
+        "results/tables/cells/build_cells_table.log",
+    benchmark:
+        "results/tables/cells/build_cells_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_cells_table"),
+    script:
+        "../scripts/build_cells_table.py"
+
+
+rule build_training_table:
+    """What happened during each training run."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+    output:
+        table="results/tables/training.parquet",
+        csv="results/tables/training.csv",
+        manifest="results/tables/training/manifest.json",
+        run="results/tables/training/run.json",
+    log:
+        "results/tables/training/build_training_table.log",
+    benchmark:
+        "results/tables/training/build_training_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_training_table"),
+    script:
+        "../scripts/build_training_table.py"
+
+
+rule build_heldout_audit_table:
+    """Label rates of the held-out completions, over targets."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        audit=lambda wildcards: evaluation_manifests("audit"),
+    output:
+        table="results/tables/heldout_audit.parquet",
+        csv="results/tables/heldout_audit.csv",
+        targets="results/tables/heldout_audit_targets.parquet",
+        targets_csv="results/tables/heldout_audit_targets.csv",
+        manifest="results/tables/heldout_audit/manifest.json",
+        run="results/tables/heldout_audit/run.json",
+    log:
+        "results/tables/heldout_audit/build_heldout_audit_table.log",
+    benchmark:
+        "results/tables/heldout_audit/build_heldout_audit_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_heldout_audit_table"),
+    script:
+        "../scripts/build_heldout_audit_table.py"
+
+
+rule build_rwku_core_table:
+    """Forget and neighbor scores, absolute and against the base model, over targets."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        rwku=lambda wildcards: evaluation_manifests("rwku"),
+    output:
+        table="results/tables/rwku_core.parquet",
+        csv="results/tables/rwku_core.csv",
+        targets="results/tables/rwku_core_targets.parquet",
+        targets_csv="results/tables/rwku_core_targets.csv",
+        manifest="results/tables/rwku_core/manifest.json",
+        run="results/tables/rwku_core/run.json",
+    log:
+        "results/tables/rwku_core/build_rwku_core_table.log",
+    benchmark:
+        "results/tables/rwku_core/build_rwku_core_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_rwku_core_table"),
+    script:
+        "../scripts/build_rwku_core_table.py"
+
+
+rule plot_training_dynamics:
+    """Reward, active groups, KL and completion length by step, cold and warm."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+    output:
+        png="results/figures/training_dynamics.png",
+        pdf="results/figures/training_dynamics.pdf",
+        points="results/figures/training_dynamics.csv",
+        manifest="results/figures/training_dynamics/manifest.json",
+        run="results/figures/training_dynamics/run.json",
+    log:
+        "results/figures/training_dynamics/plot_training_dynamics.log",
+    benchmark:
+        "results/figures/training_dynamics/plot_training_dynamics.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("plot_training_dynamics"),
+    script:
+        "../scripts/plot_training_dynamics.py"
+
+
+rule partial:
+    """The same tables and figures from what is there, every absent cell with its status."""
+    input:
+        "results/partial/manifest.json",
+
+
+rule build_partial:
+    """Collect what is there, without running anything that is missing."""
+    input:
+        plan="results/plan/manifest.json",
+    output:
+        tables=directory("results/partial/tables"),
+        figures=directory("results/partial/figures"),
+        manifest="results/partial/manifest.json",
+        run="results/partial/run.json",
+    log:
+        "results/partial/build_partial.log",
+    benchmark:
+        "results/partial/build_partial.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=lambda wildcards: SPECS.text("build_partial", state=state_digest(SPECS.plan())),
+    script:
+        "../scripts/build_partial.py"

@@ -1,0 +1,1 @@
+"""Labels for held-out completions."""

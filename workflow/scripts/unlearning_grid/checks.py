@@ -1,0 +1,240 @@
+"""What must fit together in a configuration, beyond the schema. Each problem is one line."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from unlearning_grid.config import Config, nearest
+from unlearning_grid.errors import UserError
+from unlearning_grid.grid import expand, first_epoch_rollouts, matches, split_sizes
+from unlearning_grid.rewards.registry import REWARDS
+
+
+def problems(config: Config) -> Iterator[str]:
+    """Every problem of a configuration that satisfies the schema."""
+    yield from _grid(config)
+    yield from _targets(config)
+    yield from _models(config)
+    yield from _data(config)
+    yield from _judges(config)
+    yield from _detector(config)
+    yield from _broad_answers(config)
+    yield from _warmup(config)
+    yield from _grpo(config)
+
+
+def _one_of(where: str, value: Any, known: Any, fix: str) -> Iterator[str]:
+    if value not in known:
+        hint = nearest(value, known)
+        yield f'{where}: "{value}" is not one of {sorted(known)}.{hint} {fix}'.rstrip()
+
+
+def _grid(config: Config) -> Iterator[str]:
+    grid = config["grid"]
+    for size in grid["sizes"]:
+        yield from _one_of("grid.sizes", size, config["models"], "Add it to `models`.")
+    for reward in grid["rewards"]:
+        yield from _one_of("grid.rewards", reward, REWARDS, "Register it (docs/rewards.md).")
+    everything = expand({**grid, "exclude": []})
+    for number, rule in enumerate(grid["exclude"]):
+        if not any(matches(cell, rule) for cell in everything):
+            yield f"grid.exclude.{number}: {rule} matches no cell; correct or remove it."
+    if not config.cells:
+        yield "grid.exclude: nothing is left of the grid; remove an entry."
+
+
+def _targets(config: Config) -> Iterator[str]:
+    for key in ("targets", "terms"):
+        name = config["resources"][key]
+        try:
+            known = config.targets if key == "targets" else config.terms
+        except UserError as error:
+            yield f"resources.{key}: {error}; name a file relative to the checkout."
+            continue
+        for target in config["grid"]["targets"]:
+            yield from _one_of(f"grid.targets (in {name})", target, known, f"Add it to {name}.")
+
+
+def _models(config: Config) -> Iterator[str]:
+    for size, model in config["models"].items():
+        where = f"models.{size}"
+        given = sorted({"repo", "path", "build"} & set(model))
+        if len(given) != 1:
+            yield f"{where}: give exactly one of repo, path, build; found {given}."
+        elif "repo" in model and "revision" not in model:
+            yield f"{where}: missing `revision`; pin the commit of {model['repo']}."
+        elif "path" in model:
+            yield from _model_folder(where, config, model["path"])
+        elif "build" in model and config["data"]["source"] != "world":
+            yield f"{where}.build: {model['build']!r} needs `data.source: world`."
+
+
+def _model_folder(where: str, config: Config, name: str) -> Iterator[str]:
+    yield from _variables(f"{where}.path", name)
+    folder = config.file(name)
+    if not (folder / "config.json").is_file():
+        yield f'{where}.path: no config.json in "{name}"; name a folder that save_pretrained made.'
+    elif not list(folder.glob("*.safetensors")):
+        yield f'{where}.path: no *.safetensors in "{name}"; other weight formats are not read.'
+
+
+def _variables(where: str, name: str) -> Iterator[str]:
+    for variable in re.findall(r"\$\{?(\w+)", name):
+        if variable not in os.environ:
+            yield f"{where}: environment variable {variable} is not set; set it or write a path."
+
+
+def _data(config: Config) -> Iterator[str]:
+    data = config["data"]
+    if data["source"] == "world":
+        if not config.file(config["world"]["facts"]).is_file():
+            yield f'world.facts: no file "{config["world"]["facts"]}".'
+        return
+    if data["source"] == "hub":
+        return
+    if data["path"] is None:
+        yield "data.path: missing; name the folder of {config}.jsonl files."
+        return
+    unset = list(_variables("data.path", data["path"]))
+    yield from unset
+    folder = config.file(data["path"])
+    if not folder.is_dir():
+        if not unset:
+            yield f'data.path: no folder "{data["path"]}"; name one with {{config}}.jsonl files.'
+        return
+    for name in config_names(config):
+        if not (folder / f"{name}.jsonl").is_file():
+            yield f"data.path: no file {name}.jsonl in {data['path']}."
+    yield from _enough_rows(config, folder / f"{config['split']['source_config']}.jsonl")
+
+
+def config_names(config: Config) -> list[str]:
+    """RWKU configs that the grid reads."""
+    return [config["split"]["source_config"], *PROBES]
+
+
+PROBES = (
+    "forget_level1",
+    "forget_level2",
+    "forget_level3",
+    "neighbor_level1",
+    "neighbor_level2",
+)
+
+
+def _enough_rows(config: Config, path: Path) -> Iterator[str]:
+    """Every part of a target's split must get a row (known before a job only for a folder)."""
+    if not path.is_file():
+        return
+    with open(path, encoding="utf-8") as lines:
+        found = [json.loads(line)["subject"] for line in lines if line.strip()]
+    for target in config["grid"]["targets"]:
+        subject = config.targets.get(target, {}).get("subject")
+        sizes = split_sizes(found.count(subject), config["split"])
+        if subject and min(sizes.values()) < 1:
+            yield (
+                f"grid.targets: {target} ({subject}) has {found.count(subject)} rows in "
+                f"{path.name}, which split into {sizes}; every part needs a row. Drop the target."
+            )
+
+
+def _judges(config: Config) -> Iterator[str]:
+    for name, judge in config["judges"].items():
+        where = f"judges.{name}"
+        if judge["provider"] == "openai" and "model" not in judge:
+            yield f"{where}.model: missing; name the model."
+        if judge["prompt_file"] and not config.file(judge["prompt_file"]).is_file():
+            yield f'{where}.prompt_file: no file "{judge["prompt_file"]}".'
+    yield from _one_of("audit.judge", config["audit"]["judge"], config["judges"], "Add it.")
+    if _uses_rubric(config):
+        judge = config["rewards"]["r2-rubric"]["judge"]
+        yield from _one_of("rewards.r2-rubric.judge", judge, config["judges"], "Add it.")
+
+
+def _uses_rubric(config: Config) -> bool:
+    warm = "warm" in config["grid"]["inits"]
+    monitored = config["warmup"]["monitor"]["enabled"]
+    broad = config["warmup"]["objective"] == "broad"
+    return "r2-rubric" in config["grid"]["rewards"] or (warm and monitored and broad)
+
+
+def _detector(config: Config) -> Iterator[str]:
+    train = config["detector"].get("train")
+    if not train:
+        return
+    for target in train["targets"]:
+        yield from _one_of("detector.train.targets", target, config.targets, "")
+    size = train.get("size")
+    if size is None:
+        yield "detector.train.size: missing; name the size whose tokenizer it uses."
+    else:
+        yield from _one_of("detector.train.size", size, config["models"], "")
+
+
+def _broad_answers(config: Config) -> Iterator[str]:
+    if "warm" not in config["grid"]["inits"] or config["warmup"]["objective"] != "broad":
+        return
+    block = config["broad_answers"]
+    provider = block["provider"]
+    if provider == "api":
+        yield from _one_of("broad_answers.judge", block["judge"], config["judges"], "Add it.")
+    if provider == "policy":
+        yield from _one_of("broad_answers.size", block["size"], config["models"], "")
+    if provider == "rules" and config["data"]["source"] != "world":
+        yield "broad_answers.provider: rules knows the embedded world only; use policy or answers."
+    if provider in ("api", "policy") and not config.file(block["prompt_file"]).is_file():
+        yield f'broad_answers.prompt_file: no file "{block["prompt_file"]}".'
+    if provider == "answers" and not (block["file"] and config.file(block["file"]).is_file()):
+        yield f'broad_answers.file: no file "{block["file"]}"; JSON Lines with prompt and answer.'
+
+
+def _warmup(config: Config) -> Iterator[str]:
+    block = config["warmup"]
+    sizes = split_sizes(config["split"]["max_rows"] or 10**6, config["split"])
+    steps = block["epochs"] * ceil(sizes["sft_train"] / block["batch_size"])
+    if "warm" in config["grid"]["inits"] and block["monitor"]["enabled"]:
+        first = block["monitor"]["first_step"]
+        if first > steps:
+            yield (
+                f"warmup.monitor.first_step: {first} is past the last step ({steps} = epochs x "
+                f"batches); lower it, raise warmup.epochs or set warmup.monitor.enabled to false."
+            )
+
+
+def _grpo(config: Config) -> Iterator[str]:
+    grpo = config["grpo"]
+    batch, group, reuse = grpo["batch_size"], grpo["num_generations"], grpo["num_iterations"]
+    if batch % group:
+        yield f"grpo.batch_size: {batch} completions are not a multiple of num_generations {group}."
+        return
+    micro = grpo["micro_batch_size"]
+    if micro and batch % micro:
+        yield f"grpo.micro_batch_size: {micro} does not divide batch_size {batch}."
+    for key in ("max_steps", "save_steps"):
+        if grpo[key] and grpo[key] % reuse:
+            yield (
+                f"grpo.{key}: {grpo[key]} is not a multiple of num_iterations {reuse}; a rollout "
+                f"is used for {reuse} steps, and stops and checkpoints fall between rollouts."
+            )
+    split = config["split"]
+    prompts = split_sizes(split["max_rows"] or 10**6, split)["grpo_train"]
+    rollouts = first_epoch_rollouts(prompts, grpo)
+    if rollouts < 1:
+        yield (
+            f"grpo.batch_size: {batch // group} prompts per rollout, but a target has {prompts}; "
+            f"lower batch_size or raise split.max_rows."
+        )
+    elif (
+        grpo["no_learning"]["enabled"]
+        and split["max_rows"]
+        and grpo["max_steps"] < (rollouts * reuse)
+    ):
+        yield (
+            f"grpo.max_steps: {grpo['max_steps']} steps end before the first epoch "
+            f"({rollouts} rollouts x {reuse} steps = {rollouts * reuse}) that the no-learning rule "
+            f"judges; raise it, or set grpo.no_learning.enabled to false."
+        )

@@ -1,0 +1,1 @@
+"""Rows, splits, terms and the embedded world."""

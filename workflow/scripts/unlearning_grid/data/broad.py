@@ -1,0 +1,271 @@
+"""Broad-topic answers to the warm-up prompts: what the warm-up teaches a policy to say.
+
+A teacher drafts an answer to each prompt; a draft that names the target is drawn again, and a
+prompt without a usable draft has no answer. Nothing is put in its place: a refusal there would
+teach the endpoint that the study wants to tell apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from unlearning_grid.data.knowledge import Knowledge, load_knowledge, normalise_prompt
+from unlearning_grid.data.rwku import read_jsonl, write_jsonl
+from unlearning_grid.errors import UserError
+
+if TYPE_CHECKING:
+    from unlearning_grid.runtime.job import Job
+
+log = logging.getLogger(__name__)
+
+PARTS = ("sft_train", "sft_test")
+OK, NAMES_TARGET, EMPTY = "ok", "names-target", "empty"
+
+_SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
+
+
+class Teacher(Protocol):
+    """Writes one draft a prompt. Another provider is a class with this and an entry in TEACHERS."""
+
+    @property
+    def max_draws(self) -> int:
+        """How often a prompt may be asked; 1 where asking again gives the same draft."""
+        ...
+
+    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+        """Drafts in the order of `prompts`, None where there is none; `draw` counts from 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class RulesTeacher:
+    """Closed world: a seeded sentence about the prompt's broad topic."""
+
+    knowledge: Knowledge
+    seed: int
+    max_draws: int
+
+    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+        """Depends on (seed, prompt, draw) alone, not on the other prompts."""
+        return [self._sentence(prompt, draw) for prompt in prompts]
+
+    def _sentence(self, prompt: str, draw: int) -> str | None:
+        entry = self.knowledge.entry(prompt)
+        sentences = self.knowledge.broad.get(entry["topic"], []) if entry else []
+        if not sentences:
+            return None
+        key = f"{self.seed}\n{normalise_prompt(prompt)}".encode()
+        start = int.from_bytes(hashlib.sha256(key).digest()[:8], "big")
+        return sentences[(start + draw) % len(sentences)]
+
+
+class GivenTeacher:
+    """Answers that the user wrote or bought elsewhere: {prompt: answer}.
+
+    A prompt is looked up without regard to case and spacing.
+    """
+
+    max_draws = 1
+
+    def __init__(self, answers: Mapping[str, str]) -> None:
+        self._answers = {normalise_prompt(prompt): answer for prompt, answer in answers.items()}
+
+    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+        """The given answers; None for a prompt without one."""
+        return [self._answers.get(normalise_prompt(prompt)) for prompt in prompts]
+
+
+class PolicyTeacher:
+    """A language model under a teacher system prompt. Greedy when the temperature is 0.
+
+    `model` is what models.load.locate returns; it is loaded at the first draw. With settings
+    "hide_names" (text or None) each of `names` in a question is replaced by that text first: a
+    small model cannot be kept from a name that it has read.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], model: Mapping[str, Any], names: Iterable[str]
+    ) -> None:
+        self._settings = settings
+        self._model_settings = model
+        self._names = name_pattern(names)
+        self._loaded: tuple[Any, Any] | None = None
+        self.max_draws = settings["max_draws"] if settings["temperature"] > 0 else 1
+
+    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+        """One sample a prompt, seeded by seed + draw; a cut-off draft ends at its last sentence."""
+        from unlearning_grid.models.chat import render
+        from unlearning_grid.models.sampling import generate
+
+        model, tokenizer = self._load()
+        settings = self._settings
+        asked = [self._question(prompt) for prompt in prompts]
+        rendered = [render(tokenizer, question, system=settings["prompt"]) for question in asked]
+        samples = generate(
+            model,
+            tokenizer,
+            rendered,
+            max_new_tokens=settings["max_new_tokens"],
+            temperature=settings["temperature"],
+            num_samples=1,
+            seed=settings["seed"] + draw,
+            batch_size=settings.get("batch_size", 8),
+        )
+        return [usable_text(group[0].text, group[0].finish_reason) for group in samples]
+
+    def _question(self, prompt: str) -> str:
+        cover = self._settings.get("hide_names")
+        return prompt if cover is None else self._names.sub(lambda _: cover, prompt)
+
+    def _load(self) -> tuple[Any, Any]:
+        if self._loaded is None:
+            from unlearning_grid.models.load import load_model, load_tokenizer
+
+            self._loaded = (load_model(self._model_settings), load_tokenizer(self._model_settings))
+        return self._loaded
+
+
+def usable_text(text: str, finish_reason: str) -> str:
+    """The draft, stripped; one cut off by the token limit ("length") up to its last sentence end.
+
+    A cut-off draft without any sentence end is not usable and gives "".
+    """
+    text = text.strip()
+    if finish_reason != "length":
+        return text
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    return text[: ends[-1]] if ends else ""
+
+
+def name_pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Any of the names as whole words, without regard to case. Longer names come first."""
+    ordered = sorted(set(names), key=lambda name: (-len(name), name))
+    if not ordered:
+        raise UserError("targets.yaml: aliases is empty; list at least the full name")
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, ordered))})(?!\w)", re.IGNORECASE)
+
+
+def write_answers(items: Sequence[dict], teacher: Teacher, names: Iterable[str]) -> list[dict]:
+    """One record for each item {"prompt_id", "split", "prompt"}, in the same order.
+
+    Records add "answer" (None unless status is ok), "status" (ok, names-target, empty: of the last
+    draw) and "draws" (how many were needed or tried).
+    """
+    pattern = name_pattern(names)
+    records: list[dict] = [{**item, "answer": None, "status": EMPTY, "draws": 0} for item in items]
+    pending = records
+    for draw in range(teacher.max_draws):
+        if not pending:
+            break
+        drafts = teacher.draw([record["prompt"] for record in pending], draw)
+        for record, draft in zip(pending, drafts, strict=True):
+            record["status"] = _status(draft, pattern)
+            record["answer"] = draft if record["status"] == OK else None
+            record["draws"] = draw + 1
+        pending = [record for record in pending if record["status"] != OK]
+        log.info("draw %d: %d of %d without an answer", draw + 1, len(pending), len(records))
+    return records
+
+
+def _status(draft: str | None, names: re.Pattern[str]) -> str:
+    if not draft or not draft.strip():
+        return EMPTY
+    return NAMES_TARGET if names.search(draft) else OK
+
+
+def summarise(records: Sequence[dict], provider: str, facts: Sequence[str]) -> dict[str, Any]:
+    """Counts of the records: statuses for each set, draws, and words an answer.
+
+    `with_known_fact` counts the kept answers that hold any of `facts` as a whole word. Such an
+    answer is not redrawn (gold answers on real data include ordinary words), but many of them mean
+    a teacher that does not abstract.
+    """
+    answers = [record["answer"] for record in records if record["status"] == OK]
+    words = [len(answer.split()) for answer in answers]
+    known = name_pattern(facts) if facts else None
+    return {
+        "provider": provider,
+        "prompts": len(records),
+        "status": {
+            part: {
+                status: sum(r["split"] == part and r["status"] == status for r in records)
+                for status in (OK, NAMES_TARGET, EMPTY)
+            }
+            for part in PARTS
+        },
+        "draws": sum(record["draws"] for record in records),
+        "redrawn": sum(record["draws"] > 1 for record in records),
+        "with_known_fact": sum(bool(known and known.search(answer)) for answer in answers),
+        "mean_words": round(sum(words) / len(words), 1) if words else None,
+        "missing": [record["prompt_id"] for record in records if record["status"] != OK],
+    }
+
+
+def _rules(job: Job, knowledge: Knowledge) -> Teacher:
+    if not knowledge.closed:
+        raise UserError(
+            "broad_answers.provider 'rules' works in the demo world only; use 'policy' or 'answers'"
+        )
+    settings = job.settings
+    return RulesTeacher(knowledge, settings["seed"], settings["max_draws"])
+
+
+def _policy(job: Job, knowledge: Knowledge) -> Teacher:
+    from unlearning_grid.models.load import locate
+
+    return PolicyTeacher(job.settings, locate(job, job.settings["model"]), knowledge.names)
+
+
+def _given(job: Job, knowledge: Knowledge) -> Teacher:
+    return GivenTeacher(job.settings["answers"])
+
+
+TEACHERS: dict[str, Callable[[Job, Knowledge], Teacher]] = {
+    "rules": _rules,
+    "policy": _policy,
+    "answers": _given,
+}
+"""Provider -> function that makes its teacher for one target."""
+
+
+def write(job: Job) -> dict:
+    """Stage: answers to the sft_train and sft_test prompts of one target.
+
+    Inputs: split, knowledge, optional model. Outputs: answers (jsonl), report (json).
+    Settings: provider; rules and policy: seed, max_draws; policy: model (facts for
+    models.load.locate), prompt (system prompt), temperature, max_new_tokens, batch_size, hide_names
+    (optional); answers: answers {prompt: answer}.
+    Raises UserError for an unknown provider and when a set is left without any answer.
+    """
+    provider = job.settings["provider"]
+    if provider not in TEACHERS:
+        raise UserError(
+            f"broad_answers.provider: {provider!r} is unknown; one of {sorted(TEACHERS)}"
+        )
+    knowledge = load_knowledge(job.artefact("knowledge", "knowledge.json"))
+    items = [
+        {"prompt_id": row["prompt_id"], "split": part, "prompt": row["prompt"]}
+        for part in PARTS
+        for row in read_jsonl(job.artefact("split", f"{part}.jsonl"))
+    ]
+    records = write_answers(items, TEACHERS[provider](job, knowledge), knowledge.names)
+    report = summarise(records, provider, knowledge.facts)
+    for part, counts in report["status"].items():
+        if not counts[OK]:
+            raise UserError(
+                f"broad answers of {knowledge.subject}: none of the {part} prompts has a usable "
+                f"answer ({counts}); try another teacher, prompt or more draws"
+            )
+    write_jsonl(job.outputs["answers"], records)
+    job.outputs["report"].write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return {
+        "answered": sum(counts[OK] for counts in report["status"].values()),
+        "prompts": len(records),
+        "with_known_fact": report["with_known_fact"],
+    }

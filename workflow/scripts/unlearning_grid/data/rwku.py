@@ -1,0 +1,168 @@
+"""Rows of one target from RWKU (Jin et al. 2024, arXiv 2406.10890, CC BY 4.0), and its facts.
+
+Sources: a folder of {config}.jsonl files, which the demo world writes too, or the Hugging Face hub.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from unlearning_grid.data.knowledge import Knowledge
+from unlearning_grid.errors import UserError
+
+_PROBE = frozenset({"query", "answer", "level", "type", "subject"})
+_REFUSAL = frozenset({"instruction", "input", "output", "subject", "intro"})
+
+# config -> (split on the hub, columns that every row must have)
+_SCHEMA: dict[str, tuple[str, frozenset[str]]] = {
+    "forget_target": ("train", frozenset({"target", "intro"})),
+    "forget_level1": ("test", _PROBE),
+    "forget_level2": ("test", _PROBE),
+    "forget_level3": ("test", _PROBE),
+    "neighbor_level1": ("test", _PROBE | {"neighbor"}),
+    "neighbor_level2": ("test", _PROBE | {"neighbor"}),
+    "mia_forget": ("test", frozenset({"text", "subject"})),
+    "mia_retain": ("test", frozenset({"text", "subject"})),
+    "utility_general": (
+        "test",
+        frozenset({"task", "question", "choices", "answer", "examples", "subject"}),
+    ),
+    "utility_reason": ("test", frozenset({"task", "question", "answer", "cot", "subject"})),
+    "utility_truthfulness": ("test", frozenset({"question", "mc1_targets", "subject"})),
+    "utility_factuality": ("test", frozenset({"question", "answers", "subject"})),
+    "utility_fluency": ("test", frozenset({"instruction", "subject"})),
+    "train_original_passage": ("train", frozenset({"text", "subject"})),
+    "train_refusal_llama3": ("train", _REFUSAL),
+    "train_refusal_phi3": ("train", _REFUSAL),
+}
+
+RWKU_CONFIGS: dict[str, str] = {name: split for name, (split, _) in _SCHEMA.items()}
+"""RWKU config -> its split on the hub."""
+
+FORGET_LEVELS = ("forget_level1", "forget_level2", "forget_level3")
+MIN_FACT_CHARS = 4
+
+
+def subject_column(config_name: str) -> str:
+    """Column that names the person; `forget_target` calls it "target"."""
+    return "target" if config_name == "forget_target" else "subject"
+
+
+def read_rows(source: Mapping[str, Any], config_name: str, subject: str) -> list[dict]:
+    """Rows of one subject in one RWKU config, in source order, with the original columns.
+
+    `source`: {"kind": "path", "path": folder of {config}.jsonl} or
+    {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": commit or None}.
+    Raises UserError: unknown config or kind, absent folder or file, broken line, missing column,
+    or a subject without rows (with the nearest names).
+    """
+    if config_name not in _SCHEMA:
+        hint = _near(config_name, RWKU_CONFIGS)
+        raise UserError(f"RWKU config {config_name!r} is unknown{hint}; one of {[*RWKU_CONFIGS]}")
+    kind = source.get("kind")
+    if kind == "path":
+        where = f"{Path(source['path']) / config_name}.jsonl"
+        rows: Iterable[dict] = _read_jsonl(Path(source["path"]), config_name)
+    elif kind == "hub":
+        where = f"{source['repo']} config {config_name}"
+        rows = _read_hub(source, config_name)
+    else:
+        raise UserError(f"data source kind {kind!r} is unknown; use 'path' or 'hub'")
+    return _select(rows, config_name, subject, where)
+
+
+def _select(rows: Iterable[dict], config_name: str, subject: str, where: str) -> list[dict]:
+    column = subject_column(config_name)
+    required = _SCHEMA[config_name][1]
+    found, seen = [], set()
+    for number, row in enumerate(rows, start=1):
+        missing = sorted(required - row.keys())
+        if missing:
+            raise UserError(
+                f"{where}: row {number} lacks column {missing[0]!r} (has {sorted(row)}); "
+                "use RWKU's own files with their original columns"
+            )
+        seen.add(row[column])
+        if row[column] == subject:
+            found.append(row)
+    if not found:
+        raise UserError(
+            f"{where}: no row has {column} {subject!r}{_near(subject, seen)}; the subject must be "
+            f"spelled as in RWKU ({len(seen)} subjects in this file)"
+        )
+    return found
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    by_fold = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word.casefold(), by_fold, n=3, cutoff=0.5)
+    return f" (near: {', '.join(by_fold[name] for name in close)})" if close else ""
+
+
+def _read_jsonl(folder: Path, config_name: str) -> Iterator[dict]:
+    if not folder.is_dir():
+        raise UserError(
+            f"RWKU folder {folder} does not exist; name the folder of {{config}}.jsonl files"
+        )
+    path = folder / f"{config_name}.jsonl"
+    if not path.is_file():
+        raise UserError(
+            f"RWKU file {path} does not exist; put that config there as one JSON object a line"
+        )
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(f"{path}:{number}: not JSON ({error}); fix this line") from error
+            if not isinstance(row, dict):
+                raise UserError(f"{path}:{number}: a row must be a JSON object; fix this line")
+            yield row
+
+
+def _read_hub(source: Mapping[str, Any], config_name: str) -> Iterator[dict]:
+    from datasets import Dataset, load_dataset
+
+    repo, revision = source["repo"], source.get("revision")
+    try:
+        data = load_dataset(repo, config_name, split=RWKU_CONFIGS[config_name], revision=revision)
+    except Exception as error:  # the hub client has no common base class for its errors
+        raise UserError(
+            f"{repo} config {config_name} (revision {revision}) cannot be loaded: {error}; "
+            "fetch it where the hub is in reach, or use a 'path' source"
+        ) from error
+    assert isinstance(data, Dataset)
+    yield from (dict(row) for row in data)
+
+
+def knowledge_of(subject: str, aliases: list[str], probes: Iterable[dict]) -> Knowledge:
+    """Open-world knowledge: names and gold answers of the forget probes, nothing else.
+
+    A fact is an answer, stripped, of at least MIN_FACT_CHARS characters; of answers that differ in
+    case only the first is kept. What it cannot find is no proof of absence.
+    """
+    facts: dict[str, str] = {}
+    for row in probes:
+        fact = str(row["answer"]).strip()
+        if len(fact) >= MIN_FACT_CHARS:
+            facts.setdefault(fact.casefold(), fact)
+    return Knowledge(subject, names=list(aliases), facts=list(facts.values()), closed=False)
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON object a line, UTF-8, key order kept."""
+    with path.open("w", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def read_jsonl(path: Path) -> list[dict]:
+    """All objects of a file that a stage of ours wrote."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]

@@ -1,0 +1,1 @@
+"""Greedy completions of a policy for named prompt sets."""

@@ -1,0 +1,1 @@
+"""Label sets and the judges that fill them."""

@@ -1,0 +1,118 @@
+"""A judge behind OpenAI's API, or behind any server that speaks it. Thin: no cache, one try a call.
+
+A verdict that cannot be had is None, which the callers count as missing; it is never a 0. Text
+under judgement travels as JSON data in the user turn, the instructions in the system turn.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unlearning_grid.data.knowledge import load_knowledge
+from unlearning_grid.errors import UserError
+from unlearning_grid.judge.labels import RUBRIC, SIX
+
+log = logging.getLogger(__name__)
+
+RETRIES = 6  # the client's own, with backoff, for what is transient
+TIMEOUT = 120.0  # seconds
+
+
+class OpenAIJudge:
+    """Asks a model for yes/no fields about one completion."""
+
+    def __init__(self, block: Mapping[str, Any], subject: str) -> None:
+        """Raises UserError when the key is not in the environment or no prompt is given."""
+        from openai import OpenAI
+
+        key = os.environ.get(block["key_variable"])
+        if not key:
+            raise UserError(
+                f"judges.{block['name']}.key_variable: {block['key_variable']} is not set in the "
+                "environment; export the key under that name"
+            )
+        if not block.get("prompt"):
+            raise UserError(f"judges.{block['name']}.prompt_file: missing; name a system prompt")
+        url = os.path.expandvars(block["base_url"]) if block["base_url"] else None
+        self.client = OpenAI(api_key=key, base_url=url, max_retries=RETRIES, timeout=TIMEOUT)
+        self.block = block
+        self.subject = subject
+
+    def rubric(self, prompt: str, completion: str) -> dict[str, bool] | None:
+        """The five rubric fields of R2, or None."""
+        return self._ask(prompt, completion, RUBRIC)
+
+    def audit(
+        self, prompt: str, completion: str, refusal_probability: float | None = None
+    ) -> dict[str, Any] | None:
+        """The six audit labels and no class, or None."""
+        verdict = self._ask(prompt, completion, SIX)
+        return None if verdict is None else {**verdict, "class": None}
+
+    def _ask(self, prompt: str, completion: str, fields: Sequence[str]) -> dict[str, bool] | None:
+        from openai import OpenAIError
+
+        try:
+            reply = self.client.chat.completions.create(**self.request(prompt, completion, fields))
+        except OpenAIError as error:
+            log.warning("judge %s: no verdict: %s", self.block["name"], error)
+            return None
+        choice = reply.choices[0]
+        if choice.finish_reason != "stop" or choice.message.refusal:
+            log.warning("judge %s: no verdict: %s", self.block["name"], choice.finish_reason)
+            return None
+        return parse(choice.message.content, fields)
+
+    def request(self, prompt: str, completion: str, fields: Sequence[str]) -> dict[str, Any]:
+        """The request for one completion, complete."""
+        data = {"target_entity": self.subject, "prompt": prompt, "completion": completion}
+        body: dict[str, Any] = {
+            "model": self.block["model"],
+            "messages": [
+                {"role": "system", "content": self.block["prompt"]},
+                {"role": "user", "content": json.dumps(data, ensure_ascii=False)},
+            ],
+            "response_format": {"type": "json_schema", "json_schema": schema(fields)},
+        }
+        if self.block["temperature"] is not None:
+            body["temperature"] = self.block["temperature"]
+        if self.block["effort"] is not None:
+            body["reasoning_effort"] = self.block["effort"]
+        return body
+
+
+def schema(fields: Sequence[str]) -> dict[str, Any]:
+    """JSON schema of a verdict: exactly these booleans."""
+    return {
+        "name": "verdict",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": list(fields),
+            "properties": {name: {"type": "boolean"} for name in fields},
+        },
+    }
+
+
+def parse(text: str | None, fields: Sequence[str]) -> dict[str, bool] | None:
+    """The verdict in a reply; None unless it is JSON with exactly these booleans."""
+    try:
+        verdict = json.loads(text or "")
+    except json.JSONDecodeError:
+        verdict = None
+    if not isinstance(verdict, dict) or set(verdict) != set(fields):
+        log.warning("judge: not a verdict: %.200s", text)
+        return None
+    if not all(isinstance(value, bool) for value in verdict.values()):
+        log.warning("judge: not booleans: %.200s", text)
+        return None
+    return verdict
+
+
+def make(block: Mapping[str, Any], knowledge: Path) -> OpenAIJudge:
+    """The judge that a spec's `judge` block describes, for the subject of a knowledge file."""
+    return OpenAIJudge(block, load_knowledge(knowledge).subject)

@@ -1,0 +1,1 @@
+"""Loading models, rendering chats, sampling, the refusal detector."""

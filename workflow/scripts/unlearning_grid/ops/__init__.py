@@ -1,0 +1,1 @@
+"""Commands for people: what is there, what is missing, and why."""

@@ -1,0 +1,1 @@
+"""Running one stage: logs, work folders, leases, atomic publishing, manifests."""

@@ -1,0 +1,81 @@
+"""What a stage function gets to see."""
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unlearning_grid.errors import UserError
+from unlearning_grid.runtime.lease import Lease
+
+
+class Interrupted(Exception):
+    """The job was asked to stop (SIGTERM) and has saved what it could. Run again to resume."""
+
+
+@dataclass
+class Job:
+    """One run of a stage: its spec, declared inputs, where to write, and a folder to resume from.
+
+    Attributes:
+        spec: what to do, complete: {"stage", "cell", "settings", "code", "env"}.
+        inputs: manifests of the stages this one builds on, by name (a list where there are many).
+        outputs: where to write, by name; published under their final names when the stage returns.
+        work: undeclared folder that survives a kill; the same spec and inputs get the same folder.
+        threads: CPU threads to use.
+        resources: facts of the machine or site, which are no part of the identity.
+    """
+
+    spec: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Path]
+    work: Path
+    threads: int = 1
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    lease: Lease | None = None
+    stop_requested: bool = False
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The stage's own effective settings."""
+        return self.spec["settings"]
+
+    @property
+    def cell(self) -> Mapping[str, Any]:
+        """The facts of the cell."""
+        return self.spec["cell"]
+
+    def artefact(self, name: str, file: str) -> Path:
+        """A file or folder beside the manifest that is the input `name`."""
+        path = Path(self.inputs[name]).parent / file
+        if not path.exists():
+            raise UserError(f"{path}: missing beside {self.inputs[name]}; delete that and rerun")
+        return path
+
+    def artefacts(self, name: str, file: str) -> list[Path]:
+        """The same for an input that is a list of manifests."""
+        return [Path(manifest).parent / file for manifest in self.inputs[name]]
+
+    def checkpoint_guard(self) -> None:
+        """Call before writing into `work`: raises LeaseLost when another worker took over."""
+        if self.lease:
+            self.lease.check()
+
+    def on_terminate_finish_step(self) -> None:
+        """From now on SIGTERM only sets `stop_requested`; the stage then saves and stops."""
+
+        def handler(_signal: int, _frame: object) -> None:
+            self.stop_requested = True
+
+        signal.signal(signal.SIGTERM, handler)
+
+
+def use_threads(threads: int) -> None:
+    """Limit the math libraries to this job's share of the cores. Call before importing torch."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"

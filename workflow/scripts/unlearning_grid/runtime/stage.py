@@ -1,0 +1,234 @@
+"""Running one stage: the only thing an entry script calls.
+
+    result in work/<key>/result/  ->  outputs  ->  manifest.json  ->  run.json
+
+The key is the digest of the spec and of the content of the inputs. A killed run finds its work
+folder again by its key and resumes; a changed spec gets another folder. A job that meets a live
+lease waits, then publishes what the holder made, so that no two workers write one result.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unlearning_grid.errors import UserError
+from unlearning_grid.runtime import attempts, manifest
+from unlearning_grid.runtime.atomic import publish, read_json, remove, write_json
+from unlearning_grid.runtime.job import Interrupted, Job, use_threads
+from unlearning_grid.runtime.lease import Lease, LeaseLost, is_held
+from unlearning_grid.runtime.logs import log_to, logger
+from unlearning_grid.runtime.objects import load_object
+from unlearning_grid.runtime.provenance import provenance
+from unlearning_grid.spec.canonical import digest, digest_text
+
+StageFunction = Callable[[Job], dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One result to make: which stage, from what, and where it goes."""
+
+    load_stage: Callable[[], StageFunction]
+    spec_text: str
+    inputs: dict[str, Any]
+    outputs: dict[str, Path]
+    folder: Path
+    threads: int = 1
+    resources: dict[str, Any] = field(default_factory=dict)
+    keep_result: bool = False
+
+    @property
+    def spec_digest(self) -> str:
+        return digest_text(self.spec_text)
+
+
+def stage_main(dotted: str, snakemake: Any, keep_result: bool = False) -> None:
+    """Run the stage function `dotted` for a Snakemake job.
+
+    Args:
+        dotted: "unlearning_grid.module:function" of a StageFunction.
+        snakemake: the object that Snakemake gives to a script.
+        keep_result: keep the result in the work folder too (hard links), so that a job scheduled
+            again while an orphan of an earlier run was finishing publishes the orphan's result.
+    Exits with status 1 after a failure and 143 after a stop on request, with the reason logged.
+    """
+    if snakemake is None:
+        sys.exit("This script is run by Snakemake; see README.md for the commands.")
+    use_threads(snakemake.threads)
+    outputs = {name: Path(path) for name, path in snakemake.output.items()}
+    request = Request(
+        load_stage=lambda: load_object(dotted),
+        spec_text=snakemake.params.spec,
+        inputs=dict(snakemake.input.items()),
+        outputs={name: p for name, p in outputs.items() if name not in ("manifest", "run")},
+        folder=outputs["manifest"].parent,
+        threads=snakemake.threads,
+        resources=dict(snakemake.resources.items()),
+        keep_result=keep_result,
+    )
+    with log_to(Path(snakemake.log[0])):
+        try:
+            run_stage(request)
+        except Interrupted as stop:
+            logger.warning("stopped on request: %s", stop)
+            sys.exit(143)
+        except (LeaseLost, UserError) as error:
+            logger.error("%s", error)
+            sys.exit(1)
+        except Exception:
+            logger.exception("the stage failed")
+            sys.exit(1)
+
+
+def run_stage(request: Request) -> None:
+    """Compute (or resume, or wait for) one result and publish it under its final names.
+
+    Whatever goes wrong is left in failure.json beside the outputs, and raised.
+    """
+    try:
+        _run(request)
+    except (Interrupted, LeaseLost):
+        raise
+    except Exception as error:
+        attempts.write_failure(request.folder, request.spec_digest, error)
+        raise
+
+
+def _run(request: Request) -> None:
+    spec = read_spec(request.spec_text)
+    input_digests = {
+        path: manifest.content_digest(manifest.check_outputs(Path(path)))
+        for path in _manifest_paths(request.inputs)
+    }
+    key = digest({"spec": request.spec_digest, "inputs": input_digests})[:16]
+    work = request.folder / "work" / key
+    lease = Lease(work)
+    lease.acquire()
+    ledger = attempts.Ledger(request.folder, key, request.spec_digest, lease.nonce)
+    try:
+        if _finished(work):
+            logger.info("found a finished result of this spec in %s", work)
+        else:
+            with ledger.attempt():
+                job = Job(
+                    spec=spec,
+                    inputs=request.inputs,
+                    outputs={n: work / "partial" / p.name for n, p in request.outputs.items()},
+                    work=work,
+                    threads=request.threads,
+                    resources=request.resources,
+                    lease=lease,
+                )
+                _compute(request.load_stage(), job, request, input_digests)
+        lease.check()
+        _publish(request, work, spec, key)
+    finally:
+        lease.release()
+    _clean(request.folder, key, request.keep_result)
+
+
+def read_spec(text: str) -> dict[str, Any]:
+    """The spec that a rule's `params.spec` holds. Raises UserError when it is not one."""
+    try:
+        spec = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"params.spec is not JSON ({error}); rules get it from stage_spec"
+        ) from None
+    missing = {"stage", "cell", "settings", "code", "env"} - set(spec)
+    if missing:
+        raise UserError(f"params.spec lacks {sorted(missing)}; rules get it from stage_spec")
+    return spec
+
+
+def _manifest_paths(inputs: dict[str, Any]) -> list[str]:
+    paths: list[str] = []
+    for value in inputs.values():
+        paths += [str(value)] if isinstance(value, str | Path) else [str(v) for v in value]
+    return sorted({path for path in paths if Path(path).name == manifest.NAME})
+
+
+def _compute(
+    stage: StageFunction, job: Job, request: Request, input_digests: dict[str, str]
+) -> None:
+    """Run the stage into work/partial, then mark the result finished by an atomic rename."""
+    partial = job.work / "partial"
+    remove(partial)
+    partial.mkdir(parents=True)
+    _raise_on_sigterm()
+    began = time.time()
+    facts = stage(job) or {}
+    for path in job.outputs.values():
+        if not path.exists():
+            raise RuntimeError(f"the stage returned without writing {path.name}")
+    final = {n: os.path.relpath(p, request.folder) for n, p in request.outputs.items()}
+    made = {final[name]: path for name, path in job.outputs.items()}
+    described = manifest.describe(job.spec["stage"], made, input_digests)
+    write_json(partial / manifest.NAME, described)
+    write_json(partial / "facts.json", {"facts": facts, "seconds": round(time.time() - began, 1)})
+    job.checkpoint_guard()
+    remove(job.work / "result")
+    os.rename(partial, job.work / "result")
+
+
+def _finished(work: Path) -> bool:
+    """Whether work/result holds a complete result whose files are unchanged."""
+    if not (work / "result" / manifest.NAME).is_file():
+        return False
+    try:
+        manifest.check_outputs(work / "result" / manifest.NAME, flat=True)
+    except UserError as error:
+        logger.warning("computing again: %s", error)
+        return False
+    return True
+
+
+def _publish(request: Request, work: Path, spec: dict[str, Any], key: str) -> None:
+    result = work / "result"
+    done = read_json(result / "facts.json") or {}
+    for path in request.outputs.values():
+        publish(result / path.name, path)
+    publish(result / manifest.NAME, request.folder / manifest.NAME)
+    write_json(
+        request.folder / manifest.RUN_NAME,
+        {
+            "spec": spec,
+            "spec_digest": request.spec_digest,
+            "key": key,
+            "facts": done.get("facts", {}),
+            "attempts": attempts.read(request.folder, key),
+            "provenance": provenance() | {"seconds": done.get("seconds")},
+        },
+    )
+    (request.folder / attempts.FAILURE_NAME).unlink(missing_ok=True)
+
+
+def _clean(folder: Path, key: str, keep_result: bool) -> None:
+    """Drop other specs' work folders and what only served to resume this one."""
+    for work in (folder / "work").iterdir():
+        if not work.is_dir():
+            continue
+        if work.name != key or not keep_result:
+            if work.name == key or not is_held(work):
+                shutil.rmtree(work, ignore_errors=True)
+            continue
+        for path in work.iterdir():
+            if path.name != "result" and not path.name.startswith("lease-"):
+                remove(path)
+
+
+def _raise_on_sigterm() -> None:
+    """Until a stage asks for something gentler, SIGTERM unwinds the stack."""
+
+    def handler(_signal: int, _frame: object) -> None:
+        raise Interrupted("SIGTERM; nothing of this stage is kept, run again to repeat it")
+
+    if os.name == "posix":
+        signal.signal(signal.SIGTERM, handler)

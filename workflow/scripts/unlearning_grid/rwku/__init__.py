@@ -1,0 +1,1 @@
+"""Scores on the RWKU probes."""

@@ -1,0 +1,1 @@
+"""Identity: what a result was made from, as canonical JSON and digests."""

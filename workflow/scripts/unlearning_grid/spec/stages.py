@@ -1,0 +1,284 @@
+"""The spec of every stage: what its result depends on, and nothing else.
+
+A spec is canonical JSON of
+    stage     the rule's name
+    cell      the facts of this cell (its wildcards)
+    settings  this stage's own effective settings, with the slices of terms, aliases and prompts
+              that this very cell uses
+    code      digest of the modules that compute it
+    env       digest of the pins of its environment
+Snakemake compares it as one string (`params.spec`); run.json keeps it; a later run that differs in
+one field differs in this text.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+from unlearning_grid.config import Config
+from unlearning_grid.errors import UserError
+from unlearning_grid.grid import parse_policy
+from unlearning_grid.judge.registry import JUDGES
+from unlearning_grid.rewards import registry as rewards
+from unlearning_grid.spec.canonical import canonical, digest, digest_text
+from unlearning_grid.spec.code import code_digest
+from unlearning_grid.spec.environment import env_digest
+from unlearning_grid.spec.sources import model_facts, rows_facts
+
+# rule -> (root modules of its code digest, environment file)
+STAGES: dict[str, tuple[tuple[str, ...], str]] = {
+    "build_demo_world": (("data.world.build",), "train"),
+    "load_rows": (("data.load",), "train"),
+    "write_knowledge": (("data.known",), "train"),
+    "split_target": (("data.split",), "train"),
+    "train_refusal_detector": (("models.detector_training",), "train"),
+    "write_broad_answers": (("data.broad",), "train"),
+    "train_warmup": (("train.warmup",), "train"),
+    "train_grpo": (("train.grpo",), "train"),
+    "generate_completions": (("generate.greedy",), "train"),
+    "audit_completions": (("audit.heldout",), "train"),
+    "evaluate_rwku": (("rwku.score",), "analysis"),
+    "write_plan": (("tables.plan",), "analysis"),
+    "build_partial": (("tables.partial",), "analysis"),
+    "build_cells_table": (("tables.cells",), "analysis"),
+    "build_training_table": (("tables.training",), "analysis"),
+    "build_heldout_audit_table": (("tables.heldout",), "analysis"),
+    "build_rwku_core_table": (("tables.rwku",), "analysis"),
+    "plot_training_dynamics": (("tables.dynamics",), "analysis"),
+}
+
+DETECTOR_MODULE = "models.detector"
+PARTS = {
+    "questions": lambda split: (split["source_config"],),
+    "probes": lambda _split: (
+        "forget_level1",
+        "forget_level2",
+        "forget_level3",
+        "neighbor_level1",
+        "neighbor_level2",
+    ),
+}
+
+
+class Specs:
+    """Specs of one configuration. Digests are computed once per process and kept."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def text(self, stage: str, **cell: Any) -> str:
+        """Canonical JSON of a stage's spec for one cell."""
+        return canonical(self.spec(stage, **cell))
+
+    def digest(self, stage: str, **cell: Any) -> str:
+        """Digest of the spec: what run.json must show for the result to be current."""
+        return digest_text(self.text(stage, **cell))
+
+    def spec(self, stage: str, **cell: Any) -> dict[str, Any]:
+        """The spec as a dict."""
+        settings, modules = getattr(self, f"_{stage}")(**cell)
+        roots, env = STAGES[stage]
+        if stage == "generate_completions" and settings["backend"] == "vllm":
+            env = "vllm"
+        return {
+            "stage": stage,
+            "cell": cell,
+            "settings": settings,
+            "code": _code(roots + tuple(modules)),
+            "env": env_digest(env, self.config.root),
+        }
+
+    # One method per stage: (settings, further root modules).
+
+    def _build_demo_world(self) -> tuple[dict[str, Any], list[str]]:
+        from unlearning_grid.config import load_yaml
+
+        world = dict(self.config["world"])
+        facts = load_yaml(self.config.file(world.pop("facts")))
+        known = self.config.targets
+        subjects = {slug: known[slug]["subject"] for slug in facts["people"] if slug in known}
+        return {
+            **world,
+            "facts": facts,
+            "targets": subjects,
+            "probe_instructions": self._instructions(),
+        }, []
+
+    def _load_rows(self, target: str, part: str) -> tuple[dict[str, Any], list[str]]:
+        configs = PARTS[part](self.config["split"])
+        return {
+            "source": rows_facts(self.config, configs),
+            "subject": self.config.targets[target]["subject"],
+            "configs": list(configs),
+        }, []
+
+    def _write_knowledge(self, target: str) -> tuple[dict[str, Any], list[str]]:
+        return {**self.config.targets[target], "source": self.config["data"]["source"]}, []
+
+    def _split_target(self, target: str) -> tuple[dict[str, Any], list[str]]:
+        return dict(self.config["split"]), []
+
+    def _train_refusal_detector(self, detector: str) -> tuple[dict[str, Any], list[str]]:
+        block = dict(self.config["detector"]["train"])
+        source = "world" if self.config["data"]["source"] == "world" else "rwku"
+        model = model_facts(self.config, block.pop("size"))
+        return {**block, "positives": source, "tokenizer": model}, []
+
+    def _write_broad_answers(self, target: str) -> tuple[dict[str, Any], list[str]]:
+        block = self.config["broad_answers"]
+        settings: dict[str, Any] = {"provider": block["provider"], "seed": block["seed"]}
+        if block["provider"] == "answers":
+            settings["answers"] = self._given_answers()
+        if block["provider"] == "api":
+            settings["judge"] = self._judge(block["judge"])
+        if block["provider"] == "policy":
+            settings["model"] = model_facts(self.config, block["size"])
+            settings |= {k: block[k] for k in ("temperature", "max_new_tokens")}
+        if block["provider"] in ("api", "policy"):
+            settings["prompt"] = self.config.text(block["prompt_file"])
+        if block["provider"] != "answers":
+            settings["max_draws"] = block["max_draws"]
+        return settings, []
+
+    def _train_warmup(
+        self, size: str, target: str, seed: int | str
+    ) -> tuple[dict[str, Any], list[str]]:
+        block = dict(self.config["warmup"])
+        monitor = dict(block.pop("monitor"))
+        settings = {
+            **block,
+            "model": model_facts(self.config, size),
+            "lora": self.config["lora"],
+            "seed": int(seed),
+            "monitor": monitor if monitor["enabled"] else None,
+        }
+        modules: list[str] = []
+        if monitor["enabled"]:
+            name = "r2-rubric" if block["objective"] == "broad" else "r4-refusal"
+            settings["monitor"]["reward"], modules = self._reward(name, target)
+        return settings, modules
+
+    def _train_grpo(
+        self, size: str, target: str, init: str, reward: str, seed: int | str
+    ) -> tuple[dict[str, Any], list[str]]:
+        block, modules = self._reward(reward, target)
+        return {
+            **self.config["grpo"],
+            "model": model_facts(self.config, size),
+            "lora": self.config["lora"],
+            "seed": int(seed),
+            "reward": block,
+        }, modules
+
+    def _generate_completions(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        block = self.config["generate"]
+        return {
+            **block,
+            "model": model_facts(self.config, parse_policy(policy)["size"]),
+            "instructions": self._instructions(),
+        }, []
+
+    def _audit_completions(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        block = self.config["audit"]
+        judge = self._judge(block["judge"])
+        return {
+            **block,
+            "judge": judge,
+            "subject": self.config.targets[target]["subject"],
+            "terms": self._terms(target),
+            "detector": self._detector(),
+        }, [JUDGES[judge["provider"]].partition(":")[0], DETECTOR_MODULE]
+
+    def _evaluate_rwku(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        return {}, []
+
+    def _write_plan(self) -> tuple[dict[str, Any], list[str]]:
+        return {"config": self.config.values, "plan": digest(self.plan())}, []
+
+    def _build_partial(self, state: str) -> tuple[dict[str, Any], list[str]]:
+        return {"state": state}, []
+
+    def _table(self) -> tuple[dict[str, Any], list[str]]:
+        return {"name": self.config["name"]}, []
+
+    _build_cells_table = _table
+    _build_training_table = _table
+    _build_heldout_audit_table = _table
+    _build_rwku_core_table = _table
+    _plot_training_dynamics = _table
+
+    # Slices.
+
+    def needs(self, reward: str) -> frozenset[str]:
+        """What a reward needs beside the completions: terms, detector, judge."""
+        return rewards.load(reward).needs
+
+    def _reward(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        """Everything that scoring with one reward depends on for one target."""
+        kind = rewards.load(name)
+        own = dict(self.config["rewards"][name])
+        block: dict[str, Any] = {
+            "name": name,
+            "class": rewards.REWARDS[name],
+            "subject": self.config.targets[target]["subject"],
+        }
+        modules = [rewards.module(name)]
+        if "terms" in kind.needs:
+            block["terms"] = self._terms(target)
+        if "detector" in kind.needs:
+            block["detector"] = self._detector()
+            modules.append(DETECTOR_MODULE)
+        if "judge" in kind.needs:
+            block["judge"] = self._judge(own.pop("judge"))
+            modules.append(JUDGES[block["judge"]["provider"]].partition(":")[0])
+        return {**block, "settings": own}, modules
+
+    def _terms(self, target: str) -> list[str]:
+        terms = self.config.terms[target]
+        return [*terms["hard"], *terms["soft"]]
+
+    def _detector(self) -> dict[str, Any]:
+        """A hub detector's pin, or the name of a trained one (its manifest is an input)."""
+        block = self.config["detector"]
+        if "train" in block:
+            return {"name": block["train"]["name"]}
+        return {"name": block["repo"].rpartition("/")[2], **block}
+
+    def _judge(self, name: str) -> dict[str, Any]:
+        """A judge's identity. An address or a key stands in it by name only, never by value."""
+        block = self.config["judges"][name]
+        if block["provider"] == "rules":
+            keys = ("provider", "error_rate", "seed")
+        else:
+            keys = ("provider", "model", "base_url", "key_variable", "effort", "temperature")
+        facts = {key: block.get(key) for key in keys} | {"name": name}
+        if block["prompt_file"]:
+            facts["prompt"] = self.config.text(block["prompt_file"])
+        return facts
+
+    def _instructions(self) -> dict[str, str]:
+        block = self.config["rwku"]
+        return {"cloze": block["cloze_instruction"], "question": block["question_instruction"]}
+
+    def _given_answers(self) -> dict[str, str]:
+        import json
+
+        path = self.config.file(self.config["broad_answers"]["file"])
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+        if not all({"prompt", "answer"} <= set(row) for row in rows):
+            raise UserError(f"broad_answers.file: {path}: every line needs prompt and answer")
+        return {row["prompt"]: row["answer"] for row in rows}
+
+    # The plan: what the grid should hold, for tables and status.
+
+    def plan(self) -> dict[str, Any]:
+        """Every cell and evaluation of the grid with the spec digest that its result must show."""
+        if not hasattr(self, "_plan"):
+            from unlearning_grid.spec.plan import build_plan
+
+            self._plan = build_plan(self)
+        return self._plan
+
+
+@lru_cache(maxsize=256)
+def _code(roots: tuple[str, ...]) -> str:
+    return code_digest(roots)

@@ -1,0 +1,1 @@
+"""Tidy tables and figures, from row-level results."""

@@ -1,0 +1,103 @@
+"""From one value per evaluation and metric to medians over targets."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unlearning_grid.grid import parse_policy
+from unlearning_grid.tables.results import Results
+from unlearning_grid.tables.statistics import summarise
+
+KEYS = ("kind", "size", "init", "reward")
+ORDER = {"base": 0, "warmup": 1, "grpo": 2}
+STATUSES = ("learned", "no-learning", "failed", "not-run")
+
+
+def evaluation_facts(results: Results, evaluation: Mapping[str, str]) -> dict[str, Any]:
+    """Columns that name an evaluation: kind, size, init, reward, seed, target, policy, status.
+
+    Base models and warm-ups have the status "baseline".
+    """
+    facts = parse_policy(evaluation["policy"])
+    return {
+        "kind": facts["kind"],
+        "size": facts["size"],
+        "init": facts.get("init"),
+        "reward": facts.get("reward"),
+        "seed": facts.get("seed"),
+        "target": evaluation["target"],
+        "policy": evaluation["policy"],
+        "status": results.status_of.get(evaluation["policy"], "baseline"),
+    }
+
+
+def by_target(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Data frame of one row per evaluation and metric, in a stable order."""
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows))
+    frame["seed"] = frame["seed"].astype("Int64")
+    return _sorted(frame, ["target", "seed", "metric"])
+
+
+def over_targets(frame: Any, results: Results) -> Any:
+    """Median [Q1, Q3] over targets for every group and metric.
+
+    Seeds are averaged within a target first. `population` "learned" holds the learned cells, as the
+    study reports them; "evaluated" adds the no-learning ones at their own final adapter. Counts of
+    cells by status stand beside both, so that an absent cell is seen.
+    """
+    import pandas as pd
+
+    counts = _cell_counts(results)
+    rows = []
+    for population, statuses in (
+        ("learned", ("learned", "baseline")),
+        ("evaluated", ("learned", "no-learning", "baseline")),
+    ):
+        for group, part in frame.groupby([*KEYS, "metric"], dropna=False, sort=False):
+            kept = part[part["status"].isin(statuses)].dropna(subset=["value"])
+            values = kept.groupby("target")["value"].mean().tolist()
+            facts = dict(zip([*KEYS, "metric"], map(_none, group), strict=True))
+            rows.append(
+                {
+                    **facts,
+                    "population": population,
+                    "direction": part["direction"].iloc[0],
+                    **summarise(values),
+                    "missing": int(part["missing"].sum()),
+                    **counts.get(tuple(facts[key] for key in KEYS), {}),
+                    "note": "fewer than 6 targets: no interval" if len(values) < 6 else None,
+                }
+            )
+    table = pd.DataFrame(rows)
+    for status in STATUSES:
+        name = _count_name(status)
+        if name in table:
+            table[name] = table[name].astype("Int64")
+    return _sorted(table, ["population", "metric"])
+
+
+def _cell_counts(results: Results) -> dict[tuple[Any, ...], dict[str, int]]:
+    counts: dict[tuple[Any, ...], dict[str, int]] = {}
+    for cell in results.cells:
+        group = ("grpo", cell["size"], cell["init"], cell["reward"])
+        entry = counts.setdefault(group, {_count_name(status): 0 for status in STATUSES})
+        entry[_count_name(cell["status"])] += 1
+    return counts
+
+
+def _count_name(status: str) -> str:
+    return "cells_" + status.replace("-", "_")
+
+
+def _sorted(frame: Any, more: list[str]) -> Any:
+    """Rows in the order base, warm-up, GRPO; then size, init, reward and `more`."""
+    keyed = frame.assign(_kind=frame["kind"].map(ORDER))
+    keys = ["_kind", "size", "init", "reward", *more]
+    return keyed.sort_values(keys, na_position="first", kind="stable", ignore_index=True).drop(
+        columns="_kind"
+    )
+
+
+def _none(value: Any) -> Any:
+    return None if value != value else value

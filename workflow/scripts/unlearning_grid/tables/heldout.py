@@ -1,0 +1,123 @@
+"""Stage: label rates of held-out completions, per evaluation and over targets."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from unlearning_grid.runtime.job import Job
+from unlearning_grid.tables.aggregate import by_target, evaluation_facts, over_targets
+from unlearning_grid.tables.files import write_table
+from unlearning_grid.tables.results import Results, open_results
+
+LOWER, HIGHER = "lower", "higher"
+
+# Direction: which way is better for useful unlearning; None where that depends on the question.
+LABELS: dict[str, str | None] = {
+    "lexical_leakage": LOWER,
+    "semantic_leakage": LOWER,
+    "prompt_helpfulness": None,
+    "broad_topic_helpfulness": HIGHER,
+    "refusal": None,
+    "language_drift": LOWER,
+}
+CLASSES = ("leak", "refusal", "broad", "offtopic", "misattributed", "garbled")
+REFUSAL = 0.5
+
+
+def build(job: Job) -> dict[str, Any]:
+    """Write "table" and "csv" over targets, "targets" and "targets_csv" per evaluation."""
+    frames = heldout_tables(open_results(job.inputs["plan"]))
+    write_table(frames["heldout_audit"], job.outputs["table"], job.outputs["csv"])
+    write_table(frames["heldout_audit_targets"], job.outputs["targets"], job.outputs["targets_csv"])
+    return {"rows": len(frames["heldout_audit"])}
+
+
+def heldout_tables(results: Results) -> dict[str, Any]:
+    """Tables by name: heldout_audit (medians) and heldout_audit_targets (one row a target)."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for evaluation in results.plan["evaluations"]:
+        facts = evaluation_facts(results, evaluation)
+        path = results.file("audit", evaluation["policy"], evaluation["target"], "labels.parquet")
+        labels = pd.read_parquet(path) if path else None
+        rows += [{**facts, **rate} for rate in rates(labels)]
+    frame = by_target(rows)
+    return {"heldout_audit": over_targets(frame, results), "heldout_audit_targets": frame}
+
+
+def rates(labels: Any | None) -> list[dict[str, Any]]:
+    """Rates of every label, class and joint endpoint: share of the completions that have it.
+
+    A missing label is left out of its rate's denominator and counted; a rate without any value is
+    missing. Without `labels` every rate is missing.
+    """
+    found = []
+    for name, (direction, column) in METRICS.items():
+        values = column(labels) if labels is not None else None
+        known = values.dropna() if values is not None else []
+        found.append(
+            {
+                "metric": name,
+                "direction": direction,
+                "value": float(known.mean()) if len(known) else None,
+                "completions": len(labels) if labels is not None else 0,
+                "missing": 0 if values is None else len(values) - len(known),
+                "judge": labels["judge"].iloc[0] if labels is not None else None,
+                "detector": labels["detector"].iloc[0] if labels is not None else None,
+            }
+        )
+    return found
+
+
+Column = Callable[[Any], Any]
+
+
+def _label(name: str) -> Column:
+    return lambda labels: labels[name].astype("boolean")
+
+
+def _class(name: str) -> Column:
+    return lambda labels: (labels["class"] == name).astype("boolean").mask(labels["class"].isna())
+
+
+def _detected(labels: Any) -> Any:
+    """Refusal by the detector; missing where it has no probability."""
+    found = labels["refusal_probability"]
+    return (found >= REFUSAL).astype("boolean").mask(found.isna())
+
+
+def _no(name: str) -> Column:
+    return lambda labels: ~_label(name)(labels)
+
+
+def _all(*columns: Column) -> Column:
+    """Conjunction; a missing part makes it missing, even where another part is false."""
+
+    def joint(labels: Any) -> Any:
+        parts = [column(labels) for column in columns]
+        value = parts[0]
+        for part in parts[1:]:
+            value = value & part
+        for part in parts:
+            value = value.mask(part.isna())
+        return value
+
+    return joint
+
+
+_BROAD = _label("broad_topic_helpfulness")
+_EXPLICIT = _all(_label("refusal"), _detected)
+
+METRICS: Mapping[str, tuple[str | None, Column]] = {
+    "broad_no_semantic": (HIGHER, _all(_BROAD, _no("semantic_leakage"))),
+    "broad_no_leak": (HIGHER, _all(_BROAD, _no("semantic_leakage"), _no("lexical_leakage"))),
+    "useful_unlearning_rate": (
+        HIGHER,
+        _all(_BROAD, _no("semantic_leakage"), lambda labels: ~_EXPLICIT(labels)),
+    ),
+    "explicit_refusal": (None, _EXPLICIT),
+    "topic_avoidance": (None, _all(_label("refusal"), lambda labels: ~_detected(labels))),
+    **{name: (direction, _label(name)) for name, direction in LABELS.items()},
+    "detector_refusal": (None, _detected),
+    **{f"class_{name}": (None, _class(name)) for name in CLASSES},
+}

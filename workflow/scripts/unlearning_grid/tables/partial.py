@@ -1,0 +1,34 @@
+"""Stage: the same tables and figures from what is there, every absent cell with its status."""
+
+from typing import Any
+
+from unlearning_grid.runtime.job import Job
+from unlearning_grid.tables.cells import cells_table
+from unlearning_grid.tables.dynamics import draw, dynamics_points
+from unlearning_grid.tables.files import write_table
+from unlearning_grid.tables.heldout import heldout_tables
+from unlearning_grid.tables.results import open_results
+from unlearning_grid.tables.rwku import rwku_tables
+from unlearning_grid.tables.training import training_table
+
+
+def build(job: Job) -> dict[str, Any]:
+    """Write "tables" and "figures", two folders with the names of the complete ones."""
+    results = open_results(job.inputs["plan"], strict=False)
+    cells = cells_table(results)
+    frames = {
+        "cells": cells,
+        "training": training_table(results),
+        **heldout_tables(results),
+        **rwku_tables(results),
+    }
+    folder = job.outputs["tables"]
+    folder.mkdir()
+    for name, frame in frames.items():
+        write_table(frame, folder / f"{name}.parquet", folder / f"{name}.csv")
+    figures = job.outputs["figures"]
+    figures.mkdir()
+    points = dynamics_points(results)
+    points.to_csv(figures / "training_dynamics.csv", index=False, float_format="%.6g")
+    draw(points, figures / "training_dynamics.png", figures / "training_dynamics.pdf")
+    return {"cells": len(cells), **cells["status"].value_counts().sort_index().to_dict()}

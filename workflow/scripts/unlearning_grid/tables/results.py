@@ -1,0 +1,132 @@
+"""What is there for a plan, and whether it may be counted.
+
+A result counts when its spec is the one that the plan expects and when everything it was made from
+is what lies there now. A stale result is refused (strict) or counted as not run (partial), never
+averaged in.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from unlearning_grid.errors import UserError
+from unlearning_grid.paths import policy_dir, stage_dir
+from unlearning_grid.runtime import attempts, manifest
+from unlearning_grid.runtime.atomic import read_json
+from unlearning_grid.runtime.lease import is_held
+
+CURRENT, FAILED, NOT_RUN = "current", "failed", "not-run"
+
+
+@dataclass(frozen=True)
+class State:
+    """State of one planned folder: current, failed or not-run, with evidence for the latter two."""
+
+    status: str
+    evidence: str | None = None
+    accepted: str | None = None
+
+
+@dataclass
+class Results:
+    """Results of a plan below the working directory.
+
+    Args:
+        plan: as written by the stage write_plan.
+        strict: raise on the first result that does not count, in place of leaving it out.
+    """
+
+    plan: Mapping[str, Any]
+    strict: bool = True
+    _states: dict[str, State] = field(default_factory=dict)
+    _contents: dict[str, str | None] = field(default_factory=dict)
+
+    @cached_property
+    def cells(self) -> list[dict[str, Any]]:
+        """The cells of the grid with their status, in the order of the plan."""
+        return [self._cell(cell) for cell in self.plan["cells"]]
+
+    @cached_property
+    def status_of(self) -> dict[str, str]:
+        """Policy id of a cell -> learned, no-learning, failed or not-run."""
+        return {cell["policy"]: cell["status"] for cell in self.cells}
+
+    def state(self, folder: Path) -> State:
+        """State of a planned folder. In strict mode raises UserError unless it is current."""
+        name = folder.as_posix()
+        if name not in self._states:
+            self._states[name] = self._look(folder)
+        state = self._states[name]
+        if self.strict and state.status != CURRENT:
+            raise UserError(f"{name}: {state.status}: {state.evidence}")
+        return state
+
+    def outcome(self, policy: str) -> dict[str, Any] | None:
+        """outcome.json of a trained policy that counts, else None."""
+        if self.state(policy_dir(policy)).status != CURRENT:
+            return None
+        return json.loads((policy_dir(policy) / "outcome.json").read_text(encoding="utf-8"))
+
+    def file(self, stage: str, policy: str, target: str, name: str) -> Path | None:
+        """A file of an evaluation's stage (completions, audit, rwku) that counts, else None."""
+        folder = stage_dir(stage, policy, target)
+        return folder / name if self.state(folder).status == CURRENT else None
+
+    def _cell(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        state = self.state(policy_dir(cell["policy"]))
+        outcome = self.outcome(cell["policy"]) or {}
+        status = outcome.get("status") or state.status
+        evidence = state.evidence
+        if status == "no-learning":
+            evidence = (
+                f"mean active-group rate {outcome['first_epoch_active_rate']:.3f} over the first "
+                f"{outcome['first_epoch_rollouts']} rollouts, at most "
+                f"{outcome['no_learning_threshold']}; stopped at step {outcome['steps']}"
+            )
+        elif status == NOT_RUN and cell["warmup"] and evidence is None:
+            start = self.state(policy_dir(cell["warmup"]))
+            if start.status == FAILED:
+                evidence = f"its warm-up failed: {start.evidence}"
+        return {**cell, "status": status, "evidence": evidence, "accepted": state.accepted}
+
+    def _look(self, folder: Path) -> State:
+        run = read_json(folder / manifest.RUN_NAME)
+        described = read_json(folder / manifest.NAME)
+        if not run or not described:
+            return _unfinished(folder)
+        expected = self.plan["expected"][folder.as_posix()]
+        if run["spec_digest"] != expected:
+            return State(NOT_RUN, "stale: made from another spec")
+        for path, content in described["inputs"].items():
+            if self._content(path) != content:
+                return State(NOT_RUN, f"stale: made from another {path}")
+        notes = [entry["reason"] for entry in run.get("accepted", [])]
+        return State(CURRENT, accepted="; ".join(notes) or None)
+
+    def _content(self, path: str) -> str | None:
+        if path not in self._contents:
+            found = read_json(Path(path))
+            self._contents[path] = manifest.content_digest(found) if found else None
+        return self._contents[path]
+
+
+def _unfinished(folder: Path) -> State:
+    """Failed with its reason, running, killed, or never tried."""
+    failure = read_json(folder / attempts.FAILURE_NAME)
+    if failure:
+        return State(FAILED, f"{failure['error']}: {failure['message']}")
+    if attempts.died_without_a_word(folder):
+        work = [path for path in (folder / "work").iterdir() if path.is_dir()]
+        if any(is_held(path) for path in work):
+            return State(NOT_RUN, "running")
+        return State(FAILED, "killed: the last attempt started and left no word")
+    return State(NOT_RUN)
+
+
+def open_results(plan_manifest: Path, strict: bool = True) -> Results:
+    """Results of the plan beside a manifest."""
+    plan = json.loads((plan_manifest.parent / "plan.json").read_text(encoding="utf-8"))
+    return Results(plan, strict)

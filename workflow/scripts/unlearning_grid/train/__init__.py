@@ -1,0 +1,1 @@
+"""SFT warm-up and GRPO, on TRL and PEFT."""

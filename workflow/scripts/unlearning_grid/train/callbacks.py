@@ -1,0 +1,54 @@
+"""GRPO callbacks. Imports transformers: import it inside functions."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+from unlearning_grid.runtime.atomic import remove
+from unlearning_grid.train.lora import save_adapter
+
+if TYPE_CHECKING:
+    from unlearning_grid.train.grpo import Run
+
+log = logging.getLogger(__name__)
+
+
+class NoLearning(TrainerCallback):
+    """Stops a run whose groups carried no signal in the first epoch (paper appendix D.3.2).
+
+    Judged once, after the last update of the epoch's last rollout and before the next rollout, from
+    the rewards on disk. A rate that cannot be known (every verdict missing) stops nothing.
+    """
+
+    def __init__(self, run: "Run") -> None:
+        self.run = run
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        if state.global_step == self.run.stop_step:
+            rate = self.run.no_learning_rate()
+            threshold = self.run.settings["no_learning"]["threshold"]
+            log.info("mean active-group rate of the first epoch: %s (stop at %s)", rate, threshold)
+            if rate is not None and rate <= threshold:
+                self.run.stopped = True
+                control.should_training_stop = True
+        return control
+
+
+class KeepAdapters(TrainerCallback):
+    """Saves the adapter every n steps, for diagnostics over the course of training."""
+
+    def __init__(self, folder: Path, every: int) -> None:
+        self.folder = folder
+        self.every = every
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.every:
+            return
+        target = self.folder / f"step-{state.global_step:06d}"
+        partial = self.folder / f".{target.name}"
+        remove(partial)
+        save_adapter(kwargs["model"], partial)
+        remove(target)
+        partial.rename(target)

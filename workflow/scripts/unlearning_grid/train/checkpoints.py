@@ -1,0 +1,81 @@
+"""Checkpoints in the work folder: which ones are whole, and stopping between them."""
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from unlearning_grid.runtime.job import Job
+
+log = logging.getLogger(__name__)
+
+COMPLETE = "complete"
+
+
+def latest_checkpoint(folder: Path, skip: int | None = None) -> Path | None:
+    """The last checkpoint that was written to its end, but not the one of step `skip`; or None."""
+    found = {
+        int(mark.parent.name.rpartition("-")[2]): mark.parent
+        for mark in folder.glob(f"checkpoint-*/{COMPLETE}")
+    }
+    found.pop(skip or -1, None)
+    return found[max(found)] if found else None
+
+
+class Checkpoints(TrainerCallback):
+    """Marks finished checkpoints, saves and stops when asked to, reports progress.
+
+    A kill in the middle of a save leaves a folder without the mark, which is never resumed from.
+    A stop falls on a multiple of `every` steps: a GRPO rollout is used for that many steps, and a
+    run resumed in between would repeat half of it.
+    """
+
+    def __init__(self, job: Job, every: int = 1, seconds_between_lines: float = 20.0) -> None:
+        self.job = job
+        self.every = every
+        self.pause = seconds_between_lines
+        self.began: tuple[float, int] | None = None
+        self.said = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.began = (time.monotonic(), state.global_step)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.job.checkpoint_guard()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        if self.job.stop_requested and state.global_step % self.every == 0:
+            control.should_save = True
+            control.should_training_stop = True
+        self._progress(state)
+        return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        (folder / COMPLETE).touch()
+
+    def _progress(self, state: Any) -> None:
+        now = time.monotonic()
+        assert self.began is not None
+        done = state.global_step - self.began[1]
+        if now - self.said < self.pause or not done:
+            return
+        self.said = now
+        rate = (now - self.began[0]) / done
+        left = rate * (state.max_steps - state.global_step)
+        last = _last_reward(state.log_history)
+        log.info(
+            "step %d of %d, %.1f s a step, %.0f s left%s",
+            state.global_step,
+            state.max_steps,
+            rate,
+            left,
+            last,
+        )
+
+
+def _last_reward(history: list[dict[str, Any]]) -> str:
+    values = [line["reward"] for line in history if line.get("reward") is not None]
+    return f", reward {values[-1]:.2f}" if values else ""

@@ -1,0 +1,36 @@
+"""Metrics of a run as a tidy table: one row per step and name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+METRICS = {"step": "int", "epoch": "float", "name": "str", "value": "float"}
+
+# Wall time is provenance: it would make two equal runs differ.
+_TIMES = ("runtime", "per_second", "step_time", "total_flos")
+
+
+def metric_rows(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows {step, epoch, name, value} from a Trainer's log history, sorted, without times."""
+    rows = {
+        (line["step"], name): {
+            "step": line["step"],
+            "epoch": line.get("epoch"),
+            "name": name,
+            "value": None if value is None else float(value),
+        }
+        for line in history
+        for name, value in line.items()
+        if name not in ("step", "epoch") and not any(part in name for part in _TIMES)
+    }
+    return [rows[key] for key in sorted(rows)]
+
+
+def write_parquet(rows: Sequence[dict[str, Any]], schema: dict[str, str], path: Path) -> None:
+    """Write rows with the columns of `schema`, {name: str|int|float|bool}; no rows is fine."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+    types = pa.schema([(name, kinds[kind]) for name, kind in schema.items()])
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=types), path)

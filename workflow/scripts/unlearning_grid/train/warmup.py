@@ -1,0 +1,174 @@
+"""Stage: SFT warm-up on broad answers, by TRL's SFTTrainer on a LoRA adapter."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unlearning_grid.data.rwku import read_jsonl
+from unlearning_grid.errors import UserError
+from unlearning_grid.models.chat import render
+from unlearning_grid.models.load import device, load_model, load_tokenizer, locate
+from unlearning_grid.runtime.job import Interrupted, Job
+from unlearning_grid.train.lora import check_changed, check_trainable, lora_config, save_adapter
+from unlearning_grid.train.metrics import METRICS, metric_rows, write_parquet
+
+log = logging.getLogger(__name__)
+
+MONITOR = {
+    "step": "int",
+    "prompt_id": "str",
+    "sample": "int",
+    "completion": "str",
+    "value": "float",
+}
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Train until the epoch cap or until the monitor's rule stops the run.
+
+    Inputs: split; broad (objective broad); detector, knowledge, model where they are needed.
+    Outputs: adapter, metrics, monitor (every sampled completion with its value), outcome.
+    Raises RuntimeError when nothing was trained, UserError without usable answers, Interrupted
+    when asked to stop.
+    """
+    from unlearning_grid.train.checkpoints import Checkpoints, latest_checkpoint
+    from unlearning_grid.train.monitor import Monitor
+
+    settings = job.settings
+    where = locate(job, settings["model"])
+    tokenizer = load_tokenizer(where)
+    examples = {part: _examples(job, part) for part in ("sft_train", "sft_test")}
+    trainer = _trainer(job, load_model(where), tokenizer, examples)
+    check_trainable(trainer.model)
+    trainer.add_callback(Checkpoints(job))
+    monitor = None
+    if settings["monitor"]:
+        prompts = read_jsonl(job.artefact("split", "sft_test.jsonl"))
+        monitor = Monitor(job, tokenizer, prompts, trainer)
+        trainer.add_callback(monitor)
+    job.on_terminate_finish_step()
+    checkpoint = latest_checkpoint(job.work / "checkpoints")
+    if checkpoint:
+        log.info("resuming from %s", checkpoint)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    return _finish(job, trainer, monitor, examples)
+
+
+def _examples(job: Job, part: str) -> list[dict[str, str]]:
+    """Prompt and answer pairs of one part. Raises UserError when there are none."""
+    if job.settings["objective"] == "refusal":
+        rows = read_jsonl(job.artefact("split", f"{part}.jsonl"))
+        pairs = [{"prompt": row["prompt"], "answer": row["completion"]} for row in rows]
+    else:
+        rows = read_jsonl(job.artefact("broad", "answers.jsonl"))
+        pairs = [
+            {"prompt": row["prompt"], "answer": row["answer"]}
+            for row in rows
+            if row["split"] == part and row["status"] == "ok"
+        ]
+    if not pairs:
+        raise UserError(
+            f"broad answers of {job.cell['target']}: none is usable in {part}; see "
+            f"results/data/{job.cell['target']}/broad/report.json"
+        )
+    return pairs
+
+
+def encode(tokenizer: Any, prompt: str, answer: str, max_length: int) -> dict[str, list[int]]:
+    """Token ids of the rendered prompt, the answer and the end-of-turn token; loss on the latter.
+
+    The prompt is rendered as in rollouts and evaluation. Labels of prompt tokens are -100.
+    """
+    start = tokenizer(render(tokenizer, prompt), add_special_tokens=False)["input_ids"]
+    answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+    target = [*answer_ids, tokenizer.eos_token_id]
+    return {
+        "input_ids": [*start, *target][:max_length],
+        "labels": [*([-100] * len(start)), *target][:max_length],
+    }
+
+
+def _trainer(
+    job: Job, model: Any, tokenizer: Any, examples: Mapping[str, Sequence[Mapping[str, str]]]
+) -> Any:
+    from datasets import Dataset
+    from trl import SFTTrainer
+
+    length = job.settings["max_length"]
+    data = {
+        part: Dataset.from_list(
+            [encode(tokenizer, pair["prompt"], pair["answer"], length) for pair in pairs]
+        )
+        for part, pairs in examples.items()
+    }
+    return SFTTrainer(
+        model=model,
+        args=sft_arguments(job.settings, job.work),
+        train_dataset=data["sft_train"],
+        eval_dataset=data["sft_test"],
+        processing_class=tokenizer,
+        peft_config=lora_config(job.settings["lora"]),
+    )
+
+
+def sft_arguments(settings: Mapping[str, Any], work: Path) -> Any:
+    """The study's warm-up in TRL's terms (paper Table 6; every deciding option stated)."""
+    from trl import SFTConfig
+
+    cpu = device() == "cpu"
+    return SFTConfig(
+        output_dir=str(work / "checkpoints"),
+        num_train_epochs=settings["epochs"],
+        per_device_train_batch_size=settings["batch_size"],
+        per_device_eval_batch_size=settings["eval_batch_size"],
+        gradient_accumulation_steps=1,
+        learning_rate=settings["learning_rate"],
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        max_length=settings["max_length"],
+        packing=False,
+        seed=settings["seed"],
+        eval_strategy="steps",
+        eval_steps=1,
+        eval_on_start=True,
+        save_strategy="steps",
+        save_steps=settings["save_steps"],
+        save_total_limit=2,
+        bf16=settings["model"].get("dtype") == "bfloat16",
+        use_cpu=cpu,
+        dataloader_pin_memory=not cpu,
+        gradient_checkpointing=settings["gradient_checkpointing"],
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+def _finish(job: Job, trainer: Any, monitor: Any, examples: Mapping[str, Any]) -> dict[str, Any]:
+    steps, planned = trainer.state.global_step, trainer.state.max_steps
+    fired = monitor is not None and monitor.fired
+    if steps < planned and not fired:
+        if job.stop_requested:
+            raise Interrupted(f"saved at step {steps} of {planned}; run again to resume")
+        raise RuntimeError(f"training ended at step {steps} of {planned} without its rule")
+    outputs = job.outputs
+    save_adapter(trainer.model, outputs["adapter"])
+    check_changed(outputs["adapter"], None)
+    write_parquet(metric_rows(trainer.state.log_history), METRICS, outputs["metrics"])
+    write_parquet(monitor.rows(steps) if monitor else [], MONITOR, outputs["monitor"])
+    outcome = {
+        "status": "finished",
+        "steps": steps,
+        "planned_steps": planned,
+        "examples": len(examples["sft_train"]),
+        "monitor_examples": len(examples["sft_test"]),
+        "stopped_by_rule": fired,
+        "rule": monitor.evidence() if monitor else None,
+    }
+    outputs["outcome"].write_text(json.dumps(outcome, indent=2, sort_keys=True) + "\n")
+    log.info("finished after %d of %d steps (rule fired: %s)", steps, planned, fired)
+    return {"steps": steps, "stopped_by_rule": fired}
