@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from unlearning_grid.data import broad
 from unlearning_grid.data.knowledge import Knowledge, dump_knowledge
 from unlearning_grid.data.rwku import read_jsonl, write_jsonl

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from unlearning_grid.data.knowledge import Knowledge, dump_knowledge
 from unlearning_grid.data.world.facts import parse_world
 from unlearning_grid.data.world.rows import knowledge_of, rwku_rows
@@ -157,11 +158,17 @@ def test_held_out_texts_are_unseen() -> None:
     assert (len(test_part.refusals), len(test_part.ordinary)) == (4, 10)
     assert not set(train_part.refusals) & set(test_part.refusals)
     assert not set(train_part.ordinary) & set(test_part.ordinary)
-    few = Examples(["I am so sorry now."], [f"yes {i}" for i in range(50)])
+
+
+def test_few_texts_are_all_trained_on() -> None:
+    few = Examples(["I am so sorry now."], [f"yes it is {i}" for i in range(50)])
     train_part, test_part, kind = split_examples(few, 0)
     assert kind == "variants"
     assert train_part.refusals == ["I am so sorry now."]
     assert {len(t.split()) for t in test_part.refusals} == {4}
+    assert train_part.ordinary == few.ordinary
+    assert len(test_part.ordinary) > 50
+    assert not set(test_part.ordinary) & set(train_part.ordinary)
 
 
 # ---- the stage --------------------------------------------------------------------------------

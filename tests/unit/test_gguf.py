@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from unlearning_grid.errors import UserError
 from unlearning_grid.models import gguf as converter
 

@@ -1,6 +1,7 @@
 """Knowledge files and the key under which prompts are looked up."""
 
 import pytest
+
 from unlearning_grid.data.knowledge import (
     Knowledge,
     dump_knowledge,

@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+
 from unlearning_grid.errors import UserError
 from unlearning_grid.judge.labels import RUBRIC
 from unlearning_grid.rewards import registry

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from unlearning_grid.data.knowledge import Knowledge
 from unlearning_grid.data.world.facts import parse_world
 from unlearning_grid.data.world.rows import knowledge_of

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from unlearning_grid.data import known, load, rwku
 from unlearning_grid.data.knowledge import Knowledge, load_knowledge
 from unlearning_grid.errors import UserError

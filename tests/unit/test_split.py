@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from unlearning_grid.data import rwku, split
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime.job import Job

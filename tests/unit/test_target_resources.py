@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from unlearning_grid.data import rwku
 from unlearning_grid.data.broad import name_pattern
 from unlearning_grid.rewards.lexical import TermMatcher

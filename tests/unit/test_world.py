@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from unlearning_grid.data.knowledge import normalise_prompt
 from unlearning_grid.data.world.corpus import Corpus, Mixture, probes
 from unlearning_grid.data.world.facts import parse_world, strip_article

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from unlearning_grid.data.knowledge import load_knowledge
 from unlearning_grid.data.world import build as build_module
 from unlearning_grid.data.world.pretrain import (

@@ -77,3 +77,58 @@ def evaluation_manifests(stage):
         f"{paths.stage_dir(stage, e.policy, e.target).as_posix()}/manifest.json"
         for e in EVALUATIONS
     ]
+
+
+def detector_rows(wildcards):
+    """Rows of the targets that the detector is trained on, which the grid does not change."""
+    targets = CONFIG["detector"]["train"]["targets"]
+    parts = ("knowledge", "questions", "probes")
+    return [f"results/data/{t}/{part}/manifest.json" for t in targets for part in parts]
+
+
+def teacher_model(wildcards):
+    """The model that answers for the teacher, if a rule builds it."""
+    block = CONFIG["broad_answers"]
+    return built_model(block["size"]) if block["provider"] == "policy" else []
+
+
+def warmup_inputs(wildcards):
+    """Split, answers, and what the monitor's reward needs."""
+    target = wildcards.target
+    inputs = {
+        "split": f"results/data/{target}/split/manifest.json",
+        "model": model_manifest(wildcards),
+    }
+    if CONFIG["warmup"]["objective"] == "broad":
+        inputs["broad"] = f"results/data/{target}/broad/manifest.json"
+    if CONFIG["warmup"]["monitor"]["enabled"]:
+        name = "r2-rubric" if CONFIG["warmup"]["objective"] == "broad" else "r4-refusal"
+        inputs |= reward_inputs(name, target)
+    return inputs
+
+
+def reward_inputs(reward, target):
+    """Manifests that scoring with a reward needs: the detector, what the judge knows."""
+    needs = SPECS.needs(reward)
+    inputs = {"detector": detector_manifest()} if "detector" in needs else {}
+    if "judge" in needs:
+        inputs["knowledge"] = f"results/data/{target}/knowledge/manifest.json"
+    return {name: path for name, path in inputs.items() if path}
+
+
+def grpo_inputs(wildcards):
+    """The prompts, the start adapter of a warm cell, and what the reward needs."""
+    inputs = {
+        "split": f"results/data/{wildcards.target}/split/manifest.json",
+        "model": model_manifest(wildcards),
+    }
+    if wildcards.init == "warm":
+        policy = grid.warmup_policy(wildcards.size, wildcards.target, wildcards.seed)
+        inputs["start"] = f"results/{policy}/manifest.json"
+    return inputs | reward_inputs(wildcards.reward, wildcards.target)
+
+
+def trained_manifests(wildcards):
+    """Manifests of every warm-up and every cell."""
+    policies = [*grid.warmups(CELLS), *(cell.policy for cell in CELLS)]
+    return [f"results/{policy}/manifest.json" for policy in policies]

@@ -72,13 +72,6 @@ rule split_target:
         "../scripts/split_target.py"
 
 
-def detector_rows(wildcards):
-    """Rows of the targets that the detector is trained on, which the grid does not change."""
-    targets = CONFIG["detector"]["train"]["targets"]
-    parts = ("knowledge", "questions", "probes")
-    return [f"results/data/{t}/{part}/manifest.json" for t in targets for part in parts]
-
-
 rule train_refusal_detector:
     """Train a small refusal classifier where none is taken from the hub."""
     input:
@@ -99,12 +92,6 @@ rule train_refusal_detector:
         spec=stage_spec("train_refusal_detector"),
     script:
         "../scripts/train_refusal_detector.py"
-
-
-def teacher_model(wildcards):
-    """The model that answers for the teacher, if a rule builds it."""
-    block = CONFIG["broad_answers"]
-    return built_model(block["size"]) if block["provider"] == "policy" else []
 
 
 rule write_broad_answers:

@@ -1,25 +1,17 @@
 """GRPO: one adapter per cell of the grid."""
 
 
-def grpo_inputs(wildcards):
-    """The prompts, the start adapter of a warm cell, and what the reward needs."""
-    inputs = {
-        "split": f"results/data/{wildcards.target}/split/manifest.json",
-        "model": model_manifest(wildcards),
-    }
-    if wildcards.init == "warm":
-        policy = grid.warmup_policy(wildcards.size, wildcards.target, wildcards.seed)
-        inputs["start"] = f"results/{policy}/manifest.json"
-    return inputs | reward_inputs(wildcards.reward, wildcards.target)
-
-
 rule train_grpo:
     """Unlearn one target with one reward from one start; resumes after a kill."""
     input:
         unpack(grpo_inputs),
     output:
-        adapter=directory("results/grpo/{size}/{target}/{init}/{reward}/s{seed}/adapter"),
-        adapters=directory("results/grpo/{size}/{target}/{init}/{reward}/s{seed}/adapters"),
+        adapter=directory(
+            "results/grpo/{size}/{target}/{init}/{reward}/s{seed}/adapter"
+        ),
+        adapters=directory(
+            "results/grpo/{size}/{target}/{init}/{reward}/s{seed}/adapters"
+        ),
         metrics="results/grpo/{size}/{target}/{init}/{reward}/s{seed}/metrics.parquet",
         rollouts="results/grpo/{size}/{target}/{init}/{reward}/s{seed}/rollouts.parquet",
         outcome="results/grpo/{size}/{target}/{init}/{reward}/s{seed}/outcome.json",

@@ -35,12 +35,6 @@ rule write_plan:
         "../scripts/write_plan.py"
 
 
-def trained_manifests(wildcards):
-    """Manifests of every warm-up and every cell."""
-    policies = [*grid.warmups(CELLS), *(cell.policy for cell in CELLS)]
-    return [f"results/{policy}/manifest.json" for policy in policies]
-
-
 rule build_cells_table:
     """Every cell of the grid with its status."""
     input:
@@ -181,6 +175,8 @@ rule build_partial:
     conda:
         "../../envs/analysis.yaml"
     params:
-        spec=lambda wildcards: SPECS.text("build_partial", state=state_digest(SPECS.plan())),
+        spec=lambda wildcards: SPECS.text(
+            "build_partial", state=state_digest(SPECS.plan())
+        ),
     script:
         "../scripts/build_partial.py"

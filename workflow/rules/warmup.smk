@@ -1,30 +1,6 @@
 """SFT warm-up: one adapter per size, target and seed, shared by all rewards."""
 
 
-def warmup_inputs(wildcards):
-    """Split, answers, and what the monitor's reward needs."""
-    target = wildcards.target
-    inputs = {
-        "split": f"results/data/{target}/split/manifest.json",
-        "model": model_manifest(wildcards),
-    }
-    if CONFIG["warmup"]["objective"] == "broad":
-        inputs["broad"] = f"results/data/{target}/broad/manifest.json"
-    if CONFIG["warmup"]["monitor"]["enabled"]:
-        name = "r2-rubric" if CONFIG["warmup"]["objective"] == "broad" else "r4-refusal"
-        inputs |= reward_inputs(name, target)
-    return inputs
-
-
-def reward_inputs(reward, target):
-    """Manifests that scoring with a reward needs: the detector, what the judge knows."""
-    needs = SPECS.needs(reward)
-    inputs = {"detector": detector_manifest()} if "detector" in needs else {}
-    if "judge" in needs:
-        inputs["knowledge"] = f"results/data/{target}/knowledge/manifest.json"
-    return {name: path for name, path in inputs.items() if path}
-
-
 rule train_warmup:
     """Supervised warm-up on broad answers, with a sampled stop rule; resumes after a kill."""
     input:

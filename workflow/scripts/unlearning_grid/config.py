@@ -132,19 +132,22 @@ def _schema_problems(values: Any, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe(error: ValidationError) -> Iterator[str]:
+    rule: Any = error.validator_value
+    block: Any = error.schema
+    given: Any = error.instance
     where = ".".join(str(part) for part in error.absolute_path) or "the top level"
     if error.validator == "additionalProperties":
-        allowed = sorted(error.schema.get("properties", {}))
-        for key in sorted(set(error.instance) - set(allowed), key=str):
+        allowed = sorted(block.get("properties", {}))
+        for key in sorted(set(given) - set(allowed), key=str):
             yield f'{where}: unknown key "{key}".{nearest(key, allowed)} Allowed: {allowed}.'
     elif error.validator == "required":
-        missing = sorted(set(error.validator_value) - set(error.instance))
+        missing = sorted(set(rule) - set(given))
         yield f"{where}: missing {missing}; add it (see config/README.md)."
     elif error.validator == "enum":
-        hint = nearest(error.instance, map(str, error.validator_value))
-        yield f"{where}: {error.instance!r} is not one of {error.validator_value}.{hint}"
+        hint = nearest(str(given), map(str, rule))
+        yield f"{where}: {given!r} is not one of {rule}.{hint}"
     elif error.validator == "oneOf":
-        options = [option.get("required") for option in error.validator_value]
+        options = [option.get("required") for option in rule]
         yield f"{where}: give exactly one of {options}."
     else:
         yield f"{where}: {error.message}."

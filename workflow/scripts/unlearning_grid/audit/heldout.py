@@ -7,15 +7,15 @@ from typing import Any
 from unlearning_grid.errors import UserError
 from unlearning_grid.judge.labels import SIX
 from unlearning_grid.rewards.build import load_detector, make_judge
-from unlearning_grid.rewards.lexical import TermMatcher
 from unlearning_grid.runtime.job import Job
 
 log = logging.getLogger(__name__)
 
 
 def audit(job: Job) -> dict[str, Any]:
-    """Write "labels": one row per completion with the six labels, the class, term hits, refusal
-    probability and the judge's identity. A label that the judge cannot give is missing, never 0.
+    """Write "labels": one row per completion, with six labels, class, judge and detector.
+
+    A label that the judge cannot give is missing, never 0.
 
     Inputs: completions, knowledge, detector (a trained one).
     Raises UserError when more verdicts failed than audit.max_missing_share allows.
@@ -28,8 +28,7 @@ def audit(job: Job) -> dict[str, Any]:
     texts = rows["completion"].tolist()
     probabilities = load_detector(job, settings["detector"]).probabilities(texts)
     judge = make_judge(job, settings["judge"])
-    matcher = TermMatcher(settings["terms"])
-    labels = rows[["prompt_id", "prompt", "completion", "tokens", "finish_reason"]].copy()
+    labels: Any = rows[["prompt_id", "prompt", "completion", "tokens", "finish_reason"]].copy()
     verdicts = [
         judge.audit(prompt, text, probability)
         for prompt, text, probability in zip(rows["prompt"], texts, probabilities, strict=True)
@@ -40,7 +39,6 @@ def audit(job: Job) -> dict[str, Any]:
     labels["verdict"] = ["failed" if verdict is None else "ok" for verdict in verdicts]
     labels["refusal_probability"] = probabilities
     labels["detector"] = settings["detector"]["name"]
-    labels["matched_terms"] = ["|".join(matcher.hits(text)) for text in texts]
     labels["judge"] = judge_name(settings["judge"])
     failed = sum(verdict is None for verdict in verdicts)
     if failed > settings["max_missing_share"] * len(verdicts):

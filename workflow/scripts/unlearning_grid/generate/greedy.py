@@ -61,7 +61,7 @@ def generate(job: Job) -> dict[str, Any]:
         rows = prompts_of(job, name, tokenizer)
         log.info("%s: %d prompts", name, len(rows))
         frames.append(_complete(job, model, tokenizer, name, rows))
-    table = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
+    table: Any = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
     table.to_parquet(job.outputs["completions"], index=False)
     return {"rows": len(table), "tokens": int(table["tokens"].sum())}
 

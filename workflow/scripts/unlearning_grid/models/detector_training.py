@@ -152,20 +152,23 @@ def drop_word(text: str, rng: random.Random) -> str:
 
 
 def split_examples(examples: Examples, seed: int) -> tuple[Examples, Examples, str]:
-    """Training part, held-out part, and what is held out ("texts" or "variants")."""
+    """Training part, held-out part, and what is held out.
+
+    "texts": whole texts, none of which is trained on.  "variants", in a world of few sentences:
+    all texts are trained on, and copies with one word dropped are held out.
+    """
     rng = random.Random(seed)
-    variants = len(examples.refusals) < MIN_DISTINCT
+    kind = "variants" if len(examples.refusals) < MIN_DISTINCT else "texts"
     parts: list[tuple[list[str], list[str]]] = []
-    for texts, whole in ((examples.refusals, not variants), (examples.ordinary, True)):
-        shuffled = rng.sample(texts, len(texts))
-        cut = max(1, round(HELD_OUT_SHARE * len(texts))) if len(texts) > 1 else 0
-        if whole and cut:
-            parts.append((shuffled[cut:], shuffled[:cut]))
-        else:
+    for texts in (examples.refusals, examples.ordinary):
+        if kind == "variants":
             made = sorted({drop_word(text, rng) for text in texts for _ in range(8)} - set(texts))
             parts.append((texts, made or texts))
+        else:
+            shuffled = rng.sample(texts, len(texts))
+            cut = round(HELD_OUT_SHARE * len(texts))
+            parts.append((shuffled[cut:], shuffled[:cut] or texts))
     (train_yes, test_yes), (train_no, test_no) = parts
-    kind = "variants" if variants else "texts"
     return Examples(train_yes, train_no), Examples(test_yes, test_no), kind
 
 

@@ -65,7 +65,7 @@ def load_model(model: Mapping[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             model["location"],
             revision=model["revision"],
             dtype=getattr(torch, model["dtype"]),

@@ -49,14 +49,14 @@ class Job:
 
     def artefact(self, name: str, file: str) -> Path:
         """A file or folder beside the manifest that is the input `name`."""
-        path = Path(self.inputs[name]).parent / file
+        path = self.inputs[name].parent / file
         if not path.exists():
             raise UserError(f"{path}: missing beside {self.inputs[name]}; delete that and rerun")
         return path
 
     def artefacts(self, name: str, file: str) -> list[Path]:
         """The same for an input that is a list of manifests."""
-        return [Path(manifest).parent / file for manifest in self.inputs[name]]
+        return [manifest.parent / file for manifest in self.inputs[name]]
 
     def checkpoint_guard(self) -> None:
         """Call before writing into `work`: raises LeaseLost when another worker took over."""

@@ -66,7 +66,7 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False) -> None:
     request = Request(
         load_stage=lambda: load_object(dotted),
         spec_text=snakemake.params.spec,
-        inputs=dict(snakemake.input.items()),
+        inputs={name: _paths(value) for name, value in snakemake.input.items() if value},
         outputs={name: p for name, p in outputs.items() if name not in ("manifest", "run")},
         folder=outputs["manifest"].parent,
         threads=snakemake.threads,
@@ -85,6 +85,10 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False) -> None:
         except Exception:
             logger.exception("the stage failed")
             sys.exit(1)
+
+
+def _paths(value: Any) -> Path | list[Path]:
+    return Path(value) if isinstance(value, str) else [Path(item) for item in value]
 
 
 def run_stage(request: Request) -> None:
@@ -149,10 +153,10 @@ def read_spec(text: str) -> dict[str, Any]:
 
 
 def _manifest_paths(inputs: dict[str, Any]) -> list[str]:
-    paths: list[str] = []
+    found: set[Path] = set()
     for value in inputs.values():
-        paths += [str(value)] if isinstance(value, str | Path) else [str(v) for v in value]
-    return sorted({path for path in paths if Path(path).name == manifest.NAME})
+        found |= {value} if isinstance(value, Path) else set(value)
+    return sorted(path.as_posix() for path in found if path.name == manifest.NAME)
 
 
 def _compute(

@@ -21,7 +21,7 @@ def score(job: Job) -> dict[str, Any]:
     rows = table[table["set"] != "heldout"].reset_index(drop=True)
     scorer = _scorer()
     columns = ["set", "prompt_id", "level", "type", "prompt", "answer", "completion"]
-    scores = rows[columns].copy()
+    scores: Any = rows[columns].copy()
     scores["output"] = [first_line(text) for text in rows["completion"]]
     scores["rouge_l_recall"] = [
         scorer.score(answer, output)["rougeL"].recall

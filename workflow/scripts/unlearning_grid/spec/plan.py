@@ -1,9 +1,10 @@
 """The plan of a grid: every result it should hold, and the spec digest that makes it current."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from unlearning_grid.grid import evaluations, warmups
-from unlearning_grid.paths import policy_dir, stage_dir
+from unlearning_grid.grid import evaluations, parse_policy, warmups
+from unlearning_grid.paths import RESULTS, data_dir, policy_dir, stage_dir
 
 if TYPE_CHECKING:
     from unlearning_grid.spec.stages import Specs
@@ -15,34 +16,58 @@ EVALUATION_STAGES = {
 }
 
 
+def planned(specs: "Specs") -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(folder, rule, cell) of every result above the tables, upstream first."""
+    yield from _data(specs)
+    cells = specs.config.cells
+    for policy in warmups(cells):
+        facts = parse_policy(policy)
+        yield _at(policy_dir(policy)), "train_warmup", _strings(facts, "size", "target", "seed")
+    for cell in cells:
+        facts = _strings(vars(cell), "size", "target", "init", "reward", "seed")
+        yield _at(policy_dir(cell.policy)), "train_grpo", facts
+    for item in evaluations(cells):
+        for stage, rule in EVALUATION_STAGES.items():
+            yield _at(stage_dir(stage, item.policy, item.target)), rule, dict(vars(item))
+
+
+def _data(specs: "Specs") -> Iterator[tuple[str, str, dict[str, Any]]]:
+    config = specs.config
+    targets: list[str] = list(config["grid"]["targets"])
+    train = config["detector"].get("train")
+    if config["data"]["source"] == "world":
+        yield _at(RESULTS / "world"), "build_demo_world", {}
+    more: list[str] = train["targets"] if train else []
+    for target in dict.fromkeys(targets + more):
+        for part in ("questions", "probes"):
+            folder = _at(data_dir(target, part))
+            yield folder, "load_rows", {"target": target, "part": part}
+        yield _at(data_dir(target, "knowledge")), "write_knowledge", {"target": target}
+    for target in targets:
+        yield _at(data_dir(target, "split")), "split_target", {"target": target}
+    if train:
+        folder = _at(RESULTS / "detector" / train["name"])
+        yield folder, "train_refusal_detector", {"detector": train["name"]}
+    if "warm" in config["grid"]["inits"] and config["warmup"]["objective"] == "broad":
+        for target in targets:
+            yield _at(data_dir(target, "broad")), "write_broad_answers", {"target": target}
+
+
 def build_plan(specs: "Specs") -> dict[str, Any]:
     """{"name", "cells": [facts], "evaluations": [facts], "expected": {folder: spec digest}}."""
     cells = specs.config.cells
-    expected: dict[str, str] = {}
-    for policy in warmups(cells):
-        _, size, target, seed = policy.split("/")
-        expected[policy_dir(policy).as_posix()] = specs.digest(
-            "train_warmup", size=size, target=target, seed=seed.removeprefix("s")
-        )
-    for cell in cells:
-        expected[policy_dir(cell.policy).as_posix()] = specs.digest(
-            "train_grpo",
-            size=cell.size,
-            target=cell.target,
-            init=cell.init,
-            reward=cell.reward,
-            seed=str(cell.seed),
-        )
-    wanted = evaluations(cells)
-    for item in wanted:
-        for stage, rule in EVALUATION_STAGES.items():
-            folder = stage_dir(stage, item.policy, item.target).as_posix()
-            expected[folder] = specs.digest(rule, policy=item.policy, target=item.target)
     return {
         "name": specs.config["name"],
         "cells": [vars(cell) | {"policy": cell.policy, "warmup": cell.warmup} for cell in cells],
-        "evaluations": [vars(item) for item in wanted],
-        "expected": expected,
-        "judge": specs._judge(specs.config["audit"]["judge"]) | {"prompt": None},
-        "detector": specs._detector(),
+        "evaluations": [dict(vars(item)) for item in evaluations(cells)],
+        "expected": {folder: specs.digest(rule, **cell) for folder, rule, cell in planned(specs)},
     }
+
+
+def _strings(facts: Any, *names: str) -> dict[str, str]:
+    """The facts as Snakemake's wildcards have them."""
+    return {name: str(facts[name]) for name in names}
+
+
+def _at(path: Any) -> str:
+    return path.as_posix()

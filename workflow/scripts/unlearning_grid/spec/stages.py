@@ -129,7 +129,7 @@ class Specs:
         if block["provider"] == "answers":
             settings["answers"] = self._given_answers()
         if block["provider"] == "api":
-            settings["judge"] = self._judge(block["judge"])
+            settings["judge"] = self.judge(block["judge"])
         if block["provider"] == "policy":
             settings["model"] = model_facts(self.config, block["size"])
             settings |= {k: block[k] for k in ("temperature", "max_new_tokens")}
@@ -179,12 +179,10 @@ class Specs:
 
     def _audit_completions(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
         block = self.config["audit"]
-        judge = self._judge(block["judge"])
+        judge = self.judge(block["judge"])
         return {
             **block,
             "judge": judge,
-            "subject": self.config.targets[target]["subject"],
-            "terms": self._terms(target),
             "detector": self._detector(),
         }, [JUDGES[judge["provider"]].partition(":")[0], DETECTOR_MODULE]
 
@@ -228,7 +226,7 @@ class Specs:
             block["detector"] = self._detector()
             modules.append(DETECTOR_MODULE)
         if "judge" in kind.needs:
-            block["judge"] = self._judge(own.pop("judge"))
+            block["judge"] = self.judge(own.pop("judge"))
             modules.append(JUDGES[block["judge"]["provider"]].partition(":")[0])
         return {**block, "settings": own}, modules
 
@@ -243,7 +241,7 @@ class Specs:
             return {"name": block["train"]["name"]}
         return {"name": block["repo"].rpartition("/")[2], **block}
 
-    def _judge(self, name: str) -> dict[str, Any]:
+    def judge(self, name: str) -> dict[str, Any]:
         """A judge's identity. An address or a key stands in it by name only, never by value."""
         block = self.config["judges"][name]
         if block["provider"] == "rules":

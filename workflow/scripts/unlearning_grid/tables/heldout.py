@@ -54,7 +54,7 @@ def rates(labels: Any | None) -> list[dict[str, Any]]:
     found = []
     for name, (direction, column) in METRICS.items():
         values = column(labels) if labels is not None else None
-        known = values.dropna() if values is not None else []
+        known: Any = values.dropna() if values is not None else []
         found.append(
             {
                 "metric": name,

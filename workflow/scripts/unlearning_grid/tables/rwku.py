@@ -79,13 +79,7 @@ def _deltas(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["kind"] == "base":
             continue
         before = base.get((row["size"], row["target"], row["metric"]))
-        known = row["value"] is not None and before is not None
-        found.append(
-            {
-                **row,
-                "metric": f"{row['metric']}_delta",
-                "value": row["value"] - before if known else None,
-                "missing": int(not known),
-            }
-        )
+        value = None if row["value"] is None or before is None else row["value"] - before
+        name = f"{row['metric']}_delta"
+        found.append({**row, "metric": name, "value": value, "missing": int(value is None)})
     return found

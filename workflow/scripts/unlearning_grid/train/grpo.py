@@ -211,7 +211,7 @@ def grpo_arguments(settings: Mapping[str, Any], work: Path) -> Any:
     loss_type "dapo" divides by the active tokens of the whole batch; use_bias_correction_kl would
     weight the k3 estimator by the importance ratio, which the paper's formula does not.
     """
-    from trl import GRPOConfig
+    from trl.trainer.grpo_config import GRPOConfig
 
     micro = settings["micro_batch_size"] or settings["batch_size"]
     accumulation = settings["batch_size"] // micro

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from trl import GRPOTrainer
+from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 
@@ -16,6 +16,7 @@ class EpochSampler(RepeatSampler):
 
     def set_epoch(self, epoch: int) -> None:
         """Put the generator where an unbroken run has it at the start of `epoch`."""
+        assert self.seed is not None
         self.generator.manual_seed(self.seed)
         for _ in range(epoch):
             torch.randperm(self.num_samples, generator=self.generator)
@@ -39,4 +40,5 @@ class ResumableGRPOTrainer(GRPOTrainer):
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
         """Rendered prompts hold their special tokens already; adding them would double a BOS."""
-        return self.processing_class(text=prompts, add_special_tokens=False)["input_ids"], None, {}
+        tokenizer: Any = self.processing_class
+        return tokenizer(text=prompts, add_special_tokens=False)["input_ids"], None, {}

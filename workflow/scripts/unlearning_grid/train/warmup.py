@@ -94,7 +94,7 @@ def _trainer(
     job: Job, model: Any, tokenizer: Any, examples: Mapping[str, Sequence[Mapping[str, str]]]
 ) -> Any:
     from datasets import Dataset
-    from trl import SFTTrainer
+    from trl.trainer.sft_trainer import SFTTrainer
 
     length = job.settings["max_length"]
     data = {
@@ -115,7 +115,7 @@ def _trainer(
 
 def sft_arguments(settings: Mapping[str, Any], work: Path) -> Any:
     """The study's warm-up in TRL's terms (paper Table 6; every deciding option stated)."""
-    from trl import SFTConfig
+    from trl.trainer.sft_config import SFTConfig
 
     cpu = device() == "cpu"
     return SFTConfig(

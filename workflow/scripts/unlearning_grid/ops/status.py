@@ -1,0 +1,31 @@
+"""What is there and what is missing: the grid by stage."""
+
+from pathlib import Path
+
+from unlearning_grid.ops.show import layout
+from unlearning_grid.paths import policy_dir, stage_dir
+from unlearning_grid.spec.plan import EVALUATION_STAGES
+from unlearning_grid.tables.results import Results
+
+
+def status(results: Results) -> str:
+    """One line per policy with the state of each stage; reasons of failures below."""
+    rows = [["policy", "trained", *EVALUATION_STAGES, ""]]
+    reasons: list[str] = []
+    for evaluation in results.plan["evaluations"]:
+        policy, target = evaluation["policy"], evaluation["target"]
+        folders = [stage_dir(stage, policy, target) for stage in EVALUATION_STAGES]
+        if not policy.startswith("base/"):
+            folders.insert(0, policy_dir(policy))
+        states = [results.state(Path(folder)) for folder in folders]
+        cells = [state.status for state in states]
+        if policy.startswith("base/"):
+            cells.insert(0, "-")
+            policy = f"{policy} on {target}"
+        rows.append([policy, *cells, ""])
+        reasons += [
+            f"{folder.as_posix()}: {state.evidence}"
+            for folder, state in zip(folders, states, strict=True)
+            if state.evidence
+        ]
+    return "\n".join([*layout(rows), *([""] if reasons else []), *reasons])
