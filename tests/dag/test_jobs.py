@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from support import ROOT, Plan, config, job, plan
 
 pytestmark = pytest.mark.xdist_group("dag")

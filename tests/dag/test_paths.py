@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from support import ROOT, config, plan, snakemake
 
 pytestmark = pytest.mark.xdist_group("dag")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from support import ROOT, Plan, config, plan, snakemake
 
 pytestmark = pytest.mark.xdist_group("dag")

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from modules import MODULES, SCRIPTS, at_import, name_of, packages, tree_of
 from support import ROOT
 
-SCRIPTS = ROOT / "workflow" / "scripts"
-LIBRARY = SCRIPTS / "unlearning_grid"
-MODULES = sorted(LIBRARY.rglob("*.py"))
 HEAVY = {
     "accelerate",
     "datasets",
@@ -38,37 +37,6 @@ EXTENDS_A_TRAINER = {"train.trainer", "train.callbacks", "train.checkpoints", "t
 PARSED = ("config", "grid", "paths", "errors", "spec.stages", "spec.plan", "ops.state", "checks")
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p) or "package")
-
-
-def name_of(path: Path) -> str:
-    """Module name below the package."""
-    parts = path.relative_to(LIBRARY).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def at_import(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
-    """Imports that run when a module is imported; those for type checkers do not."""
-    found: list[ast.Import | ast.ImportFrom] = []
-    todo: list[ast.stmt] = list(tree.body)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            found.append(node)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            todo += node.orelse
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            todo += [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt)]
-    return found
-
-
-def packages(node: ast.Import | ast.ImportFrom) -> set[str]:
-    """Top-level packages that an import names."""
-    names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    return {name.partition(".")[0] for name in names}
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import re
 from pathlib import Path, PurePosixPath
 
 import pytest
+
 from rulefiles import FILES, Rule, rules
 from support import ROOT
-
 from unlearning_grid.spec.stages import STAGES
 
 SCRIPTS = ROOT / "workflow" / "scripts"

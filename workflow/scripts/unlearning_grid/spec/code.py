@@ -141,6 +141,8 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def _dump(node: object) -> str:
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 ends some of them with an empty string
+        node.values = [v for v in node.values if not _is_empty_text(v)]
     if isinstance(node, ast.AST):
         fields = (
             f"{name}={_dump(value)}"
@@ -151,3 +153,7 @@ def _dump(node: object) -> str:
     if isinstance(node, list):
         return f"[{','.join(_dump(item) for item in node)}]"
     return repr(node)
+
+
+def _is_empty_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == ""
