@@ -1,0 +1,189 @@
+"""The micro grid end to end: what it makes, and what becomes of it when things go wrong."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+from integration.conftest import MICRO, run_micro
+from support import ROOT, environment
+
+pytestmark = pytest.mark.xdist_group("micro")
+
+TABLES = ("cells", "training", "heldout_audit", "heldout_audit_targets", "rwku_core")
+COLD_LEX = "results/grpo/tiny/bruce-lee/cold/r0-lex/s0"
+CELLS = [
+    ("cold", "r0-lex"),
+    ("cold", "r2-rubric"),
+    ("warm", "r0-lex"),
+    ("warm", "r2-rubric"),
+]
+
+
+def tables(directory: Path, folder: str = "results/tables") -> dict[str, pd.DataFrame]:
+    """Every table by name."""
+    return {name: pd.read_parquet(directory / folder / f"{name}.parquet") for name in TABLES}
+
+
+def forget(directory: Path, result: str) -> None:
+    """Delete a policy's training and everything that was made from it."""
+    policy = result.removeprefix("results/")
+    for path in (result, *(f"results/{s}/{policy}" for s in ("completions", "audit", "rwku"))):
+        shutil.rmtree(directory / path)
+    shutil.rmtree(directory / "results/tables")
+    shutil.rmtree(directory / "results/figures")
+
+
+def test_every_cell_has_a_status_and_was_evaluated(micro):
+    cells = tables(micro)["cells"]
+    assert list(zip(cells["init"], cells["reward"], strict=True)) == CELLS
+    assert set(cells["status"]) <= {"learned", "no-learning"}
+    assert cells["evaluated"].all()
+    assert (cells["steps"] == 6).all()
+
+
+def test_cold_r2_has_nothing_to_select(micro):
+    cells = tables(micro)["cells"].set_index(["init", "reward"])
+    cell = cells.loc[("cold", "r2-rubric")]
+    assert cell["status"] == "no-learning"
+    assert cell["first_epoch_active_rate"] <= 0.05
+    assert "over the first 3 rollouts" in cell["evidence"]
+
+
+def test_training_changed_the_adapter_and_recorded_each_rollout_once(micro):
+    folder = micro / COLD_LEX
+    weights = load_file(folder / "adapter" / "adapter_model.safetensors")
+    assert any(abs(w).max() > 0 for name, w in weights.items() if "lora_B" in name)
+    assert sorted(p.name for p in (folder / "adapter").iterdir() if p.name[0] != ".") == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    rollouts = pd.read_parquet(folder / "rollouts.parquet")
+    assert len(rollouts) == 3 * 64
+    assert not rollouts.duplicated(["rollout", "group", "sample"]).any()
+    assert (rollouts.groupby(["rollout", "group"])["prompt_id"].nunique() == 1).all()
+    assert rollouts["reward"].isin([0.0, 1.0]).all()
+    assert rollouts["finish_reason"].isin(["stop", "length"]).all()
+    kept = sorted(p.name for p in (folder / "adapters").iterdir() if p.name[0] != ".")
+    assert kept == ["step-000002", "step-000004", "step-000006"]
+
+
+def test_metrics_hold_what_the_figure_needs(micro):
+    metrics = pd.read_parquet(micro / COLD_LEX / "metrics.parquet")
+    steps = metrics.groupby("name")["step"].apply(list)
+    assert steps["kl"] == [1, 2, 3, 4, 5, 6]
+    assert steps["reward"] == steps["active_group_rate"] == [1, 3, 5]
+    assert metrics[(metrics["name"] == "kl") & (metrics["step"] == 1)]["value"].item() == 0.0
+
+
+def test_heldout_table_has_every_policy_and_both_counts(micro):
+    table = tables(micro)["heldout_audit"]
+    rows = table[(table["population"] == "evaluated") & (table["metric"] == "semantic_leakage")]
+    groups = list(zip(rows["kind"], rows["init"], rows["reward"], strict=True))
+    assert [kind for kind, *_ in groups] == ["base", "warmup"] + ["grpo"] * 4
+    assert [(i, r) for kind, i, r in groups if kind == "grpo"] == CELLS
+    assert (rows["n"] == 1).all() and (rows["missing"] == 0).all()
+    learned = table[(table["population"] == "learned") & (table["metric"] == "semantic_leakage")]
+    stopped = learned[(learned["init"] == "cold") & (learned["reward"] == "r2-rubric")]
+    assert stopped["n"].item() == 0 and stopped["cells_no_learning"].item() == 1
+
+
+def test_figure_and_csv_are_there(micro):
+    png = micro / "results/figures/training_dynamics.png"
+    assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and png.stat().st_size > 20_000
+    text = (micro / "results/tables/cells.csv").read_text()
+    assert text.splitlines()[0].startswith("size,target,init,reward,seed,policy,status")
+
+
+def test_a_second_run_does_nothing(micro):
+    before = {p: p.stat().st_mtime_ns for p in (micro / "results").rglob("*") if p.is_file()}
+    done = run_micro(micro)
+    assert done.returncode == 0 and "Nothing to be done" in done.stdout + done.stderr
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+
+
+def start_micro(directory: Path) -> subprocess.Popen[bytes]:
+    """The micro grid in a process group of its own."""
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--directory", str(directory), "--cores", "1", "--configfile", str(MICRO)]
+    command += ["--replace-workflow-config", "--quiet", "all", "--", "all"]
+    return subprocess.Popen(command, cwd=ROOT, env=environment(), start_new_session=True)
+
+
+def test_sigkill_in_the_middle_of_grpo_resumes_to_equal_tables(micro, micro_copy):
+    expected = tables(micro)
+    forget(micro_copy, COLD_LEX)
+    process = start_micro(micro_copy)
+    deadline = time.monotonic() + 180
+    while not list((micro_copy / COLD_LEX).glob("work/*/checkpoints/checkpoint-2/complete")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (micro_copy / COLD_LEX / "manifest.json").exists()
+
+    unlock = [sys.executable, "-m", "snakemake", "--unlock", "--configfile", str(MICRO)]
+    unlock += ["--replace-workflow-config", "--directory", str(micro_copy)]
+    subprocess.run(unlock, cwd=ROOT, check=True, capture_output=True)
+    done = run_micro(micro_copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "resuming from" in (micro_copy / COLD_LEX / "train_grpo.log").read_text()
+    for name, table in tables(micro_copy).items():
+        pd.testing.assert_frame_equal(table, expected[name])
+    for name in ("manifest.json", "rollouts.parquet", "adapter/adapter_model.safetensors"):
+        assert (micro_copy / COLD_LEX / name).read_bytes() == (
+            micro / COLD_LEX / name
+        ).read_bytes(), name
+    run = json.loads((micro_copy / COLD_LEX / "run.json").read_text())
+    assert [a.get("outcome", a["event"]) for a in run["attempts"]] == ["start", "start", "finished"]
+
+
+def test_partial_shows_a_cell_that_fails_for_good(micro, micro_copy, tmp_path):
+    project = tmp_path / "project"
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("workflow", "config", "resources", "envs", "profiles"):
+        shutil.copytree(ROOT / name, project / name, ignore=ignore)
+    shutil.copy2(ROOT / "Snakefile", project)
+    lexical = project / "workflow/scripts/unlearning_grid/rewards/lexical.py"
+    text = lexical.read_text()
+    broken = text.replace(
+        "        hits = [", '        raise RuntimeError("induced")\n        hits = ['
+    )
+    assert broken != text
+    lexical.write_text(broken)
+
+    done = run_micro(micro_copy, "all", root=project)
+    assert done.returncode != 0
+    done = run_micro(micro_copy, "partial", root=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = tables(micro_copy, "results/partial/tables")
+    cells = found["cells"].set_index(["init", "reward"])
+    assert cells["status"].to_dict() == {
+        ("cold", "r0-lex"): "failed",
+        ("cold", "r2-rubric"): "no-learning",
+        ("warm", "r0-lex"): "failed",
+        ("warm", "r2-rubric"): "learned",
+    }
+    assert cells.loc[("cold", "r0-lex"), "evidence"] == "RuntimeError: induced"
+    audit = found["heldout_audit"]
+    row = audit[
+        (audit["metric"] == "semantic_leakage")
+        & (audit["population"] == "evaluated")
+        & (audit["init"] == "cold")
+        & (audit["reward"] == "r0-lex")
+    ].iloc[0]
+    assert row["n"] == 0 and row["cells_failed"] == 1 and pd.isna(row["median"])
+    kept = found["heldout_audit_targets"]
+    whole = tables(micro)["heldout_audit_targets"]
+    for frame in (kept, whole):
+        frame.drop(frame[frame["reward"] == "r0-lex"].index, inplace=True)
+    pd.testing.assert_frame_equal(kept.reset_index(drop=True), whole.reset_index(drop=True))
+    assert (micro_copy / "results/partial/figures/training_dynamics.png").is_file()
