@@ -75,7 +75,7 @@ def test_retries_stand_in_the_profile_only() -> None:
 def test_the_demo_profile_brings_its_grid(tmp_path: Path) -> None:
     done = snakemake(["-n", "--profile", "profiles/demo"], tmp_path, ["all"])
     assert done.returncode == 0, done.stderr
-    assert f"grid: demo ({16} cells)" in done.stdout
+    assert "grid: demo (16 cells)" in done.stdout
 
 
 def test_another_grid_replaces_the_demo_profiles(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def nodes(schema: Any, path: str = "") -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-SCHEMA_TEXT = load_yaml(SCHEMA)
+SCHEMA_TEXT: dict[str, Any] = load_yaml(SCHEMA)
 NODES = nodes(SCHEMA_TEXT)
 
 

@@ -40,7 +40,8 @@ rule build_cells_table:
     input:
         plan="results/plan/manifest.json",
         trained=trained_manifests,
-        completions=lambda wildcards: evaluation_manifests("completions"),
+        audit=lambda wildcards: evaluation_manifests("audit"),
+        rwku=lambda wildcards: evaluation_manifests("rwku"),
     output:
         table="results/tables/cells.parquet",
         csv="results/tables/cells.csv",

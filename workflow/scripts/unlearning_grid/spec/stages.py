@@ -132,7 +132,7 @@ class Specs:
             settings["judge"] = self.judge(block["judge"])
         if block["provider"] == "policy":
             settings["model"] = model_facts(self.config, block["size"])
-            settings |= {k: block[k] for k in ("temperature", "max_new_tokens")}
+            settings |= {k: block[k] for k in ("temperature", "max_new_tokens", "hide_names")}
         if block["provider"] in ("api", "policy"):
             settings["prompt"] = self.config.text(block["prompt_file"])
         if block["provider"] != "answers":
