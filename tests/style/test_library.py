@@ -41,11 +41,13 @@ each_module = pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p) 
 
 @pytest.mark.parametrize(
     "path",
-    [
-        *SCRIPTS.rglob("*.py"),
-        *(ROOT / "tests").rglob("*.py"),
-        *(ROOT / "workflow" / "rules").glob("*.smk"),
-    ],
+    sorted(
+        [
+            *SCRIPTS.rglob("*.py"),
+            *(ROOT / "tests").rglob("*.py"),
+            *(ROOT / "workflow" / "rules").glob("*.smk"),
+        ]
+    ),
     ids=lambda p: p.relative_to(ROOT).as_posix(),
 )
 def test_a_file_has_fewer_than_400_lines(path: Path) -> None:

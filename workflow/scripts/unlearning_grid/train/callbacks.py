@@ -39,9 +39,10 @@ class NoLearning(TrainerCallback):
 class KeepAdapters(TrainerCallback):
     """Saves the adapter every n steps, for diagnostics over the course of training."""
 
-    def __init__(self, folder: Path, every: int) -> None:
+    def __init__(self, folder: Path, every: int, base: str | None) -> None:
         self.folder = folder
         self.every = every
+        self.base = base
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % self.every:
@@ -49,6 +50,6 @@ class KeepAdapters(TrainerCallback):
         target = self.folder / f"step-{state.global_step:06d}"
         partial = self.folder / f".{target.name}"
         remove(partial)
-        save_adapter(kwargs["model"], partial)
+        save_adapter(kwargs["model"], partial, self.base)
         remove(target)
         partial.rename(target)

@@ -104,7 +104,8 @@ class Run:
             trainer.add_callback(NoLearning(self))
         if self.settings["keep_adapters_every"]:
             folder = self.job.work / "adapters"
-            trainer.add_callback(KeepAdapters(folder, self.settings["keep_adapters_every"]))
+            every = self.settings["keep_adapters_every"]
+            trainer.add_callback(KeepAdapters(folder, every, self.settings["model"].get("repo")))
         return trainer
 
     def _reward_function(self, reward: Reward, ends: Sequence[int]) -> Callable[..., list[Any]]:
@@ -167,7 +168,7 @@ class Run:
         history = trainer.state.log_history
         first_kl = check_first_kl(history, self.settings)
         outputs = self.job.outputs
-        save_adapter(trainer.model, outputs["adapter"])
+        save_adapter(trainer.model, outputs["adapter"], self.settings["model"].get("repo"))
         check_changed(outputs["adapter"], self.start, learned=not self.stopped)
         _keep(self.job.work / "adapters", outputs["adapters"], steps)
         write_parquet(metric_rows(history), METRICS, outputs["metrics"])

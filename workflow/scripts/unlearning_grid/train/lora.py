@@ -1,10 +1,14 @@
 """LoRA adapters: their configuration, their files, and proof that training changed them."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unlearning_grid.runtime.atomic import write_json
+
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
 
 
 def lora_config(settings: Mapping[str, Any]) -> Any:
@@ -32,12 +36,23 @@ def check_trainable(model: Any) -> None:
         raise RuntimeError(f"parameters beside the adapter are trainable: {strangers[:5]}")
 
 
-def save_adapter(model: Any, folder: Path) -> None:
-    """Save the one trained adapter (never the KL reference), safetensors and config only."""
+def save_adapter(model: Any, folder: Path, base: str | None = None) -> None:
+    """Save the one trained adapter (never the KL reference), safetensors and config only.
+
+    The same weights give the same bytes in every process and on every machine: PEFT keeps the
+    target modules as a set, and the base model's name as the path it was loaded from.
+
+    Args:
+        base: the base model's hub id, for those who load the adapter elsewhere.
+    """
     model.save_pretrained(str(folder), selected_adapters=["default"], safe_serialization=True)
     for path in folder.iterdir():
-        if path.name not in (ADAPTER_WEIGHTS, "adapter_config.json"):
+        if path.name not in (ADAPTER_WEIGHTS, ADAPTER_CONFIG):
             path.unlink()
+    config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+    config["target_modules"] = sorted(config["target_modules"])
+    config["base_model_name_or_path"] = base
+    write_json(folder / ADAPTER_CONFIG, config)
 
 
 def check_changed(folder: Path, start: Path | None, learned: bool = True) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 METRICS = {"step": "int", "epoch": "float", "name": "str", "value": "float"}
 
-# Wall time is provenance: it would make two equal runs differ.
-_TIMES = ("runtime", "per_second", "step_time", "total_flos")
+# Wall times and the trainer's summary of its own process would make two equal runs differ.
+_LEFT_OUT = ("runtime", "per_second", "step_time", "total_flos", "train_loss")
 
 
 def metric_rows(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows {step, epoch, name, value} from a Trainer's log history, sorted, without times."""
+    """Rows {step, epoch, name, value} from a Trainer's log history, sorted, without times and process totals."""
     rows = {
         (line["step"], name): {
             "step": line["step"],
@@ -21,7 +21,7 @@ def metric_rows(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for line in history
         for name, value in line.items()
-        if name not in ("step", "epoch") and not any(part in name for part in _TIMES)
+        if name not in ("step", "epoch") and not any(part in name for part in _LEFT_OUT)
     }
     return [rows[key] for key in sorted(rows)]
 

@@ -156,7 +156,7 @@ def _finish(job: Job, trainer: Any, monitor: Any, examples: Mapping[str, Any]) -
             raise Interrupted(f"saved at step {steps} of {planned}; run again to resume")
         raise RuntimeError(f"training ended at step {steps} of {planned} without its rule")
     outputs = job.outputs
-    save_adapter(trainer.model, outputs["adapter"])
+    save_adapter(trainer.model, outputs["adapter"], job.settings["model"].get("repo"))
     check_changed(outputs["adapter"], None)
     write_parquet(metric_rows(trainer.state.log_history), METRICS, outputs["metrics"])
     write_parquet(monitor.rows(steps) if monitor else [], MONITOR, outputs["monitor"])
