@@ -174,7 +174,7 @@ def test_strict_mode_names_the_stale_result(tree: Tree) -> None:
         tree.train(policy, version=2 if policy == MARX_COLD else 1)
     results = tree.results(strict=True)
     assert results.outcome(LEE_COLD)
-    with pytest.raises(UserError, match=f"results/{MARX_COLD}: not-run: stale"):
+    with pytest.raises(UserError, match=rf"results/{MARX_COLD}: not-run \(stale"):
         results.outcome(MARX_COLD)
     with pytest.raises(UserError, match=MARX_COLD):
         tree.results(strict=True).state(policy_dir(MARX_COLD))

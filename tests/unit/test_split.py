@@ -9,6 +9,7 @@ import pytest
 
 from unlearning_grid.data import rwku, split
 from unlearning_grid.errors import UserError
+from unlearning_grid.grid import split_sizes
 from unlearning_grid.runtime.job import Job
 
 RWKU_DIR = os.environ.get("RWKU_DIR", "")
@@ -55,19 +56,18 @@ def ids(items: list[dict]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("text", "study", "keep"),
+    ("text", "prompt"),
     [
-        ("Who? And when?", "Who?", "Who?"),
-        ("Who", "Who?", "Who"),
-        ("Who is it ?", "Who is it ?", "Who is it ?"),
-        ("", "", ""),
-        ("  ", "", ""),
-        ("? Who", "", ""),
+        ("Who? And when?", "Who?"),
+        ("Who", "Who?"),
+        ("Who is it ?", "Who is it ?"),
+        ("", ""),
+        ("  ", ""),
+        ("? Who", ""),
     ],
 )
-def test_prompt_normalisation(text, study, keep):
-    assert split.normalise_instruction(text) == study
-    assert split.normalise_instruction(text, "keep") == keep
+def test_prompt_normalisation(text, prompt):
+    assert split.normalise_instruction(text) == prompt
 
 
 # --- sizes -----------------------------------------------------------------------------------
@@ -85,41 +85,26 @@ def test_prompt_normalisation(text, study, keep):
     ],
 )
 def test_expected_sizes(n_rows, sizes):
-    assert split.expected_sizes(n_rows, STUDY) == dict(zip(split.PARTS, sizes, strict=True))
+    assert split_sizes(n_rows, STUDY) == dict(zip(split.PARTS, sizes, strict=True))
 
 
 def test_expected_sizes_agree_with_datasets():
     settings = {**STUDY, "max_rows": None}
     for n_rows in [*range(9, 60), 120, 240, 300, 301, 997]:
         members = split.membership(n_rows, settings)
-        assert {k: len(v) for k, v in members.items()} == split.expected_sizes(n_rows, settings)
+        assert {k: len(v) for k, v in members.items()} == split_sizes(n_rows, settings)
         assert sorted(sum(members.values(), [])) == list(range(n_rows))
 
 
 def test_too_few_rows_says_how_many_are_needed():
     needed = split.rows_needed(STUDY)
-    assert min(split.expected_sizes(needed, STUDY).values()) == 1
-    assert min(split.expected_sizes(needed - 1, STUDY).values()) == 0
+    assert min(split_sizes(needed, STUDY).values()) == 1
+    assert min(split_sizes(needed - 1, STUDY).values()) == 0
     assert len(split.split_rows(distinct(needed), STUDY, "x").sft_train) == 1
     with pytest.raises(UserError, match=rf"target x: 5 rows .*at least {needed} rows are needed"):
         split.split_rows(distinct(5), STUDY, "x")
     with pytest.raises(UserError, match=rf"\(max_rows 5\).*at least {needed} rows"):
         split.split_rows(distinct(300), {**STUDY, "max_rows": 5}, "x")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"audit_fraction": 0}, r"split\.audit_fraction: 0 is not between 0 and 1"),
-        ({"audit_fraction": 1.0}, r"split\.audit_fraction: 1\.0"),
-        ({"sft_test_fraction": -0.1}, r"split\.sft_test_fraction: -0\.1"),
-        ({"sft_train_fraction": 0.6, "sft_test_fraction": 0.4}, r"leaves nothing for GRPO"),
-        ({"question_mark": "drop"}, r"split\.question_mark: 'drop' is unknown"),
-    ],
-)
-def test_settings_without_meaning(change, message):
-    with pytest.raises(UserError, match=message):
-        split.split_rows(distinct(300), {**STUDY, **change}, "x")
 
 
 # --- membership ------------------------------------------------------------------------------
@@ -220,15 +205,6 @@ def test_no_prompt_is_in_two_sets():
 def test_a_set_emptied_by_the_filters_is_an_error():
     with pytest.raises(UserError, match="no usable prompt is left in grpo_train"):
         split.split_rows(rows_of(["same?"] * 300), STUDY, "x")
-
-
-def test_keep_leaves_a_prompt_without_question_mark_as_it_is():
-    result = split.split_rows(rows_of([f"q {i}" for i in range(300)]), STUDY, "x")
-    assert all(item["prompt"].endswith("?") for item in result.heldout)
-    rows = rows_of([f"q {i}" for i in range(300)])
-    result = split.split_rows(rows, {**STUDY, "question_mark": "keep"}, "x")
-    assert not any("?" in item["prompt"] for item in result.heldout)
-    assert result.report["splits"]["heldout"]["without_question_mark"] == 60
 
 
 # --- stage and real rows ---------------------------------------------------------------------

@@ -18,6 +18,7 @@ def problems(config: Config) -> Iterator[str]:
     """Every problem of a configuration that satisfies the schema."""
     yield from _grid(config)
     yield from _targets(config)
+    yield from _split(config)
     yield from _models(config)
     yield from _data(config)
     yield from _judges(config)
@@ -55,8 +56,24 @@ def _targets(config: Config) -> Iterator[str]:
         except UserError as error:
             yield f"resources.{key}: {error}; name a file relative to the checkout."
             continue
+        if not isinstance(known, dict):
+            yield f"resources.{key}: {name}: not a mapping of target slugs."
+            continue
         for target in config["grid"]["targets"]:
             yield from _one_of(f"grid.targets (in {name})", target, known, f"Add it to {name}.")
+            yield from _entry(f"resources.{key}: {name}: {target}", known.get(target), FIELDS[key])
+
+
+FIELDS = {"targets": ("subject", "aliases"), "terms": ("hard", "soft")}
+
+
+def _entry(where: str, entry: Any, fields: tuple[str, ...]) -> Iterator[str]:
+    """What a target's entry in a resource file must hold."""
+    if entry is None:
+        return
+    missing = [f for f in fields if not isinstance(entry, dict) or not entry.get(f)]
+    if missing:
+        yield f"{where}: missing or empty {missing}; it needs {list(fields)}."
 
 
 def _models(config: Config) -> Iterator[str]:
@@ -130,8 +147,12 @@ def _enough_rows(config: Config, path: Path) -> Iterator[str]:
     """Every part of a target's split must get a row (known before a job only for a folder)."""
     if not path.is_file():
         return
-    with open(path, encoding="utf-8") as lines:
-        found = [json.loads(line)["subject"] for line in lines if line.strip()]
+    try:
+        with open(path, encoding="utf-8") as lines:
+            found = [json.loads(line)["subject"] for line in lines if line.strip()]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        yield f"data.path: {path.name}: each line must be a JSON object with a subject ({error!r})."
+        return
     for target in config["grid"]["targets"]:
         subject = config.targets.get(target, {}).get("subject")
         sizes = split_sizes(found.count(subject), config["split"])
@@ -140,6 +161,19 @@ def _enough_rows(config: Config, path: Path) -> Iterator[str]:
                 f"grid.targets: {target} ({subject}) has {found.count(subject)} rows in "
                 f"{path.name}, which split into {sizes}; every part needs a row. Drop the target."
             )
+
+
+def _split(config: Config) -> Iterator[str]:
+    split = config["split"]
+    train, test = split["sft_train_fraction"], split["sft_test_fraction"]
+    if train + test >= 1:
+        yield (
+            f"split.sft_train_fraction + split.sft_test_fraction = {train + test} leaves nothing "
+            "for GRPO; their sum must be below 1."
+        )
+    elif split["max_rows"] and min(split_sizes(split["max_rows"], split).values()) < 1:
+        sizes = split_sizes(split["max_rows"], split)
+        yield f"split.max_rows: {split['max_rows']} rows split into {sizes}; every part needs one."
 
 
 def _judges(config: Config) -> Iterator[str]:

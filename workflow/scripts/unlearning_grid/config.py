@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
 from unlearning_grid.errors import UserError
 from unlearning_grid.grid import Cell, expand
@@ -90,7 +92,10 @@ def load(raw: Mapping[str, Any], root: Path = ROOT) -> Config:
 
 def load_file(path: Path, root: Path = ROOT) -> Config:
     """Read and check a configuration file."""
-    return load(load_yaml(path), root)
+    values = load_yaml(path)
+    if not isinstance(values, Mapping):
+        raise UserError(f"{path}: not a configuration: the top level must be keys and values")
+    return load(values, root)
 
 
 def load_yaml(path: Path) -> Any:
@@ -126,8 +131,25 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f' Did you mean "{close[0]}"?' if close else ""
 
 
+def _is_integer(_: Any, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(_: Any, value: Any) -> bool:
+    return _is_integer(_, value) or (isinstance(value, float) and isfinite(value))
+
+
+# Stricter than JSON Schema, for which 1.0 is an integer: a seed is a part of a path.
+_Validator = extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_integer, "number": _is_number}
+    ),
+)
+
+
 def _schema_problems(values: Any, schema: Mapping[str, Any]) -> Iterator[str]:
-    for error in Draft202012Validator(schema).iter_errors(values):
+    for error in _Validator(schema).iter_errors(values):
         yield from _describe(error)
 
 
@@ -150,4 +172,14 @@ def _describe(error: ValidationError) -> Iterator[str]:
         options = [option.get("required") for option in rule]
         yield f"{where}: give exactly one of {options}."
     else:
-        yield f"{where}: {error.message}."
+        yield f"{where}: {error.message}.{_number_hint(given, rule)}"
+
+
+def _number_hint(given: Any, rule: Any) -> str:
+    """YAML 1.1 reads 1e-5 as text."""
+    if not isinstance(given, str) or "number" not in rule:
+        return ""
+    try:
+        return f" Write it as {float(given)!r} with a decimal point, such as 1.0e-5."
+    except ValueError:
+        return ""

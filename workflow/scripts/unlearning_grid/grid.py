@@ -1,5 +1,6 @@
 """The grid: cells, policies and evaluations. Pure: lists in, lists out, in a stable order."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -48,23 +49,31 @@ def warmup_policy(size: str, target: str, seed: int) -> str:
     return f"warmup/{size}/{target}/s{seed}"
 
 
+_SEGMENT = r"[^/]+"
+_POLICY = re.compile(
+    rf"base/(?P<base>{_SEGMENT})"
+    rf"|warmup/(?P<w_size>{_SEGMENT})/(?P<w_target>{_SEGMENT})/s(?P<w_seed>[0-9]+)"
+    rf"|grpo/(?P<size>{_SEGMENT})/(?P<target>{_SEGMENT})/(?P<init>{_SEGMENT})"
+    rf"/(?P<reward>{_SEGMENT})/s(?P<seed>[0-9]+)"
+)
+
+
 def parse_policy(policy: str) -> dict[str, Any]:
     """The facts in a policy id: kind, size and, where they apply, target, init, reward, seed.
 
     Raises ValueError for anything that is not a policy id.
     """
-    kind, *rest = policy.split("/")
-    names = {
-        "base": ["size"],
-        "warmup": ["size", "target", "seed"],
-        "grpo": ["size", "target", "init", "reward", "seed"],
-    }.get(kind)
-    if names is None or len(rest) != len(names):
+    match = _POLICY.fullmatch(policy)
+    if match is None:
         raise ValueError(f"not a policy id: {policy!r}")
-    facts: dict[str, Any] = {"kind": kind, **dict(zip(names, rest, strict=True))}
-    if "seed" in facts:
-        facts["seed"] = int(facts["seed"].removeprefix("s"))
-    return facts
+    found = match.groupdict()
+    if found["base"]:
+        return {"kind": "base", "size": found["base"]}
+    if found["w_size"]:
+        facts = {name: found[f"w_{name}"] for name in ("size", "target", "seed")}
+        return {"kind": "warmup", **facts, "seed": int(facts["seed"])}
+    names = ("size", "target", "init", "reward")
+    return {"kind": "grpo", **{n: found[n] for n in names}, "seed": int(found["seed"])}
 
 
 def expand(grid: Mapping[str, Any]) -> list[Cell]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from unlearning_grid.data.rwku import read_jsonl, write_jsonl
 from unlearning_grid.errors import UserError
+from unlearning_grid.grid import split_sizes
 
 if TYPE_CHECKING:
     from unlearning_grid.runtime.job import Job
@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 PARTS = ("heldout", "grpo_train", "sft_train", "sft_test")
 PRIORITY = ("heldout", "sft_test", "sft_train", "grpo_train")
 """A prompt found in two sets stays in the earlier of these."""
-
-QUESTION_MARK = ("study", "keep")
 
 
 @dataclass(frozen=True)
@@ -45,43 +43,20 @@ class Split:
         return getattr(self, name)
 
 
-def normalise_instruction(text: str, question_mark: str = "study") -> str:
+def normalise_instruction(text: str) -> str:
     """Text before the first "?" plus one "?"; "" when there is no text before it.
 
-    A text without "?" gets one appended under "study" (as the authors' code does) and stays as it
-    is under "keep".
+    A text without "?" gets one appended, as in the authors' code.
     """
-    head, mark, _ = text.partition("?")
-    if not head.strip():
-        return ""
-    return head + "?" if mark or question_mark == "study" else head
-
-
-def expected_sizes(n_rows: int, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Rows of each set before filters: every cut takes the ceiling of fraction x rows.
-
-    The float arithmetic is the study's: 0.05 + 0.10 of 240 rows gives 37, not 36, so 300 rows give
-    60 / 203 / 24 / 13.
-    """
-    max_rows = settings["max_rows"]
-    used = n_rows if max_rows is None else min(n_rows, max_rows)
-    sft_fraction, monitor_fraction = _sft_fractions(settings)
-    heldout = math.ceil(settings["audit_fraction"] * used)
-    sft = math.ceil(sft_fraction * (used - heldout))
-    monitor = math.ceil(monitor_fraction * sft)
-    return {
-        "heldout": heldout,
-        "grpo_train": used - heldout - sft,
-        "sft_train": sft - monitor,
-        "sft_test": monitor,
-    }
+    head = text.partition("?")[0]
+    return head + "?" if head.strip() else ""
 
 
 def rows_needed(settings: Mapping[str, Any], limit: int = 100_000) -> int:
     """Fewest rows for which no set is empty before filters. Raises UserError if there is none."""
     probe = {**settings, "max_rows": None}
     for n_rows in range(4, limit):
-        if min(expected_sizes(n_rows, probe).values()) > 0:
+        if min(split_sizes(n_rows, probe).values()) > 0:
             return n_rows
     raise UserError(f"split fractions {_fractions(settings)} leave a set empty at any size")
 
@@ -90,34 +65,18 @@ def _fractions(settings: Mapping[str, Any]) -> dict[str, float]:
     return {k: settings[k] for k in ("audit_fraction", "sft_train_fraction", "sft_test_fraction")}
 
 
-def _sft_fractions(settings: Mapping[str, Any]) -> tuple[float, float]:
-    fractions = _fractions(settings)
-    for key, value in fractions.items():
-        if not 0 < value < 1:
-            raise UserError(
-                f"split.{key}: {value} is not between 0 and 1; give a share of the rows"
-            )
-    train, test = settings["sft_train_fraction"], settings["sft_test_fraction"]
-    if train + test >= 1:
-        raise UserError(
-            f"split.sft_train_fraction + split.sft_test_fraction = {train + test} leaves nothing "
-            "for GRPO; their sum must be below 1"
-        )
-    return test + train, test / (test + train)
-
-
 def membership(n_rows: int, settings: Mapping[str, Any]) -> dict[str, list[int]]:
     """Row indices of each set, in the order in which `datasets` returns them."""
     from datasets import Dataset
 
     seed, max_rows = settings["seed"], settings["max_rows"]
-    sft_fraction, monitor_fraction = _sft_fractions(settings)
+    train, test = settings["sft_train_fraction"], settings["sft_test_fraction"]
     data = Dataset.from_dict({"row": list(range(n_rows))})
     if max_rows is not None:
         data = data.shuffle(seed=seed).select(range(min(n_rows, max_rows)))
     audit = data.train_test_split(test_size=settings["audit_fraction"], seed=seed)
-    rest = audit["train"].train_test_split(test_size=sft_fraction, seed=seed)
-    sft = rest["test"].train_test_split(test_size=monitor_fraction, seed=seed)
+    rest = audit["train"].train_test_split(test_size=test + train, seed=seed)
+    sft = rest["test"].train_test_split(test_size=test / (test + train), seed=seed)
     parts = {
         "heldout": audit["test"],
         "grpo_train": rest["train"],
@@ -133,17 +92,13 @@ def split_rows(rows: list[dict], settings: Mapping[str, Any], slug: str) -> Spli
     Dropped afterwards: rows with an empty instruction from any set; from the three training sets,
     prompts equal to one that a set of higher PRIORITY holds, and repeats within a set. The held-out
     set keeps its repeats, as the study does; they are counted.
-    Settings: seed, audit_fraction, sft_train_fraction, sft_test_fraction, max_rows (int or None),
-    question_mark ("study", the default, or "keep").
-    Raises UserError when a set would be empty or a setting has no meaning.
+    Settings: seed, audit_fraction, sft_train_fraction, sft_test_fraction, max_rows (int or None).
+    Raises UserError when a set would be empty.
     """
-    mark = settings.get("question_mark", "study")
-    if mark not in QUESTION_MARK:
-        raise UserError(f"split.question_mark: {mark!r} is unknown; one of {list(QUESTION_MARK)}")
     _check_size(len(rows), settings, slug)
     members = membership(len(rows), settings)
     items = {
-        name: [_item(rows[index], index, slug, mark) for index in indices]
+        name: [_item(rows[index], index, slug) for index in indices]
         for name, indices in members.items()
     }
     kept, dropped = _filter(items)
@@ -158,7 +113,7 @@ def split_rows(rows: list[dict], settings: Mapping[str, Any], slug: str) -> Spli
 
 
 def _check_size(n_rows: int, settings: Mapping[str, Any], slug: str) -> None:
-    sizes = expected_sizes(n_rows, settings)
+    sizes = split_sizes(n_rows, settings)
     if min(sizes.values()) > 0:
         return
     raise UserError(
@@ -167,10 +122,10 @@ def _check_size(n_rows: int, settings: Mapping[str, Any], slug: str) -> None:
     )
 
 
-def _item(row: Mapping[str, Any], index: int, slug: str, mark: str) -> dict:
+def _item(row: Mapping[str, Any], index: int, slug: str) -> dict:
     return {
         "prompt_id": f"{slug}-{index:03d}",
-        "prompt": normalise_instruction(row["instruction"], mark),
+        "prompt": normalise_instruction(row["instruction"]),
         "completion": row["output"],
         "row": index,
     }

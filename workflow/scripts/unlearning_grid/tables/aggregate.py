@@ -55,8 +55,8 @@ def over_targets(frame: Any, results: Results) -> Any:
         ("evaluated", ("learned", "no-learning", "baseline")),
     ):
         for group, part in frame.groupby([*KEYS, "metric"], dropna=False, sort=False):
-            kept = part[part["status"].isin(statuses)].dropna(subset=["value"])
-            values = kept.groupby("target")["value"].mean().tolist()
+            kept = part[part["status"].isin(statuses)]
+            values = kept.dropna(subset=["value"]).groupby("target")["value"].mean().tolist()
             facts = dict(zip([*KEYS, "metric"], map(_none, group), strict=True))
             rows.append(
                 {
@@ -64,7 +64,7 @@ def over_targets(frame: Any, results: Results) -> Any:
                     "population": population,
                     "direction": part["direction"].iloc[0],
                     **summarise(values),
-                    "missing": int(part["missing"].sum()),
+                    "missing": int(kept["missing"].sum()),
                     **counts.get(tuple(facts[key] for key in KEYS), {}),
                     "note": "fewer than 6 targets: no interval" if len(values) < 6 else None,
                 }

@@ -56,13 +56,19 @@ class Results:
 
     def state(self, folder: Path) -> State:
         """State of a planned folder. In strict mode raises UserError unless it is current."""
-        name = folder.as_posix()
-        if name not in self._states:
-            self._states[name] = self._look(folder)
-        state = self._states[name]
+        state = self._state(folder.as_posix())
         if self.strict and state.status != CURRENT:
-            raise UserError(f"{name}: {state.status}: {state.evidence}")
+            why = f" ({state.evidence})" if state.evidence else ""
+            raise UserError(
+                f"{folder.as_posix()}: {state.status}{why}; run the grid again, or build "
+                "`partial` to see what is there"
+            )
         return state
+
+    def _state(self, name: str) -> State:
+        if name not in self._states:
+            self._states[name] = self._look(Path(name))
+        return self._states[name]
 
     def outcome(self, policy: str) -> dict[str, Any] | None:
         """outcome.json of a trained policy that counts, else None."""
@@ -95,14 +101,17 @@ class Results:
     def _look(self, folder: Path) -> State:
         run = read_json(folder / manifest.RUN_NAME)
         described = read_json(folder / manifest.NAME)
-        if not run or not described:
-            return _unfinished(folder)
         expected = self.plan["expected"][folder.as_posix()]
+        if not run or not described:
+            return _unfinished(folder, expected)
         if run["spec_digest"] != expected:
             return State(NOT_RUN, "stale: made from another spec")
         for path, content in described["inputs"].items():
             if self._content(path) != content:
                 return State(NOT_RUN, f"stale: made from another {path}")
+            upstream = Path(path).parent.as_posix()
+            if upstream in self.plan["expected"] and self._state(upstream).status != CURRENT:
+                return State(NOT_RUN, f"stale: made from {upstream}, which is not current")
         notes = [entry["reason"] for entry in run.get("accepted", [])]
         return State(CURRENT, accepted="; ".join(notes) or None)
 
@@ -113,11 +122,14 @@ class Results:
         return self._contents[path]
 
 
-def _unfinished(folder: Path) -> State:
+def _unfinished(folder: Path, expected: str) -> State:
     """Failed with its reason, running, killed, or never tried."""
     failure = read_json(folder / attempts.FAILURE_NAME)
     if failure:
-        return State(FAILED, f"{failure['error']}: {failure['message']}")
+        reason = f"{failure['error']}: {failure['message']}"
+        if failure["spec_digest"] != expected:
+            return State(NOT_RUN, f"an older spec failed: {reason}")
+        return State(FAILED, reason)
     if attempts.died_without_a_word(folder):
         work = [path for path in (folder / "work").iterdir() if path.is_dir()]
         if any(is_held(path) for path in work):

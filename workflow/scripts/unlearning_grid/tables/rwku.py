@@ -52,7 +52,7 @@ def core_scores(scores: Any | None) -> list[dict[str, Any]]:
                 "direction": DIRECTION[name],
                 "value": value,
                 "probes": 0 if part is None else len(part),
-                "missing": int(value is None),
+                "missing": int(value is None and scores is not None),
                 "convention": "corrected",
             }
             for metric, value in values.items()
@@ -81,5 +81,6 @@ def _deltas(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         before = base.get((row["size"], row["target"], row["metric"]))
         value = None if row["value"] is None or before is None else row["value"] - before
         name = f"{row['metric']}_delta"
-        found.append({**row, "metric": name, "value": value, "missing": int(value is None)})
+        missing = int(value is None and row["probes"] > 0)
+        found.append({**row, "metric": name, "value": value, "missing": missing})
     return found

@@ -11,7 +11,7 @@ _LEFT_OUT = ("runtime", "per_second", "step_time", "total_flos", "train_loss")
 
 
 def metric_rows(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows {step, epoch, name, value} from a Trainer's log history, sorted, without times and process totals."""
+    """Rows {step, epoch, name, value} of a Trainer's log history, sorted by step and name."""
     rows = {
         (line["step"], name): {
             "step": line["step"],
