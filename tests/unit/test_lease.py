@@ -71,6 +71,7 @@ def test_a_killed_holder_on_this_host_is_noticed_at_once(tmp_path):
     holder.start()
     _wait_for(tmp_path / "ready")
     assert is_held(tmp_path / "w")
+    assert holder.pid is not None
     os.kill(holder.pid, signal.SIGKILL)
     holder.join()
     began = time.monotonic()

@@ -195,6 +195,7 @@ def test_sigkill_in_the_middle_resumes_from_the_work_folder(tmp_path):
     while not (tmp_path / "steps").exists() or len((tmp_path / "steps").read_text().split()) < 4:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    assert worker.pid is not None
     os.kill(worker.pid, signal.SIGKILL)
     worker.join()
     assert not (tmp_path / "data.txt").exists()
@@ -214,10 +215,13 @@ def test_a_param_that_is_no_spec_is_refused(text):
 
 
 def test_outputs_may_lie_outside_the_manifests_folder(tmp_path):
+    def table(job):
+        job.outputs["table"].write_text("t")
+
     folder = tmp_path / "tables" / "cells"
     run_stage(
         Request(
-            load_stage=lambda: lambda job: job.outputs["table"].write_text("t") and None,
+            load_stage=lambda: table,
             spec_text=spec(),
             inputs={},
             outputs={"table": tmp_path / "tables" / "cells.csv"},
