@@ -2,6 +2,7 @@
 #
 #   make demo        the embedded world, end to end, on a laptop (minutes); ends with the table
 #   make test        style, unit, workflow and integration tests
+#   make test-demo   the demo, and what its tables must show
 #   make lint        style only
 #   make rwku-cpu    the same grid on real RWKU rows with a real small model, on a CPU
 #   make plan        what the paper's grid would run
@@ -25,10 +26,10 @@ QUIET := --quiet rules reason host
 export RWKU_DIR PURGE_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format plan status rwku-cpu docs clean
+.PHONY: help demo test test-demo lint format plan status rwku-cpu docs clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -16
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -17
 
 # One environment with the pins of all environment files (vLLM has its own, see envs/vllm.yaml).
 $(VENV)/installed: $(ENVS)
@@ -54,6 +55,10 @@ rwku-cpu: $(VENV)/installed .models/smollm2-135m-instruct/config.json
 
 .models/smollm2-135m-instruct/config.json: | $(VENV)/installed
 	$(LIBRARY) $(BIN)/python workflow/scripts/convert_gguf_model.py $(@D)
+
+# The demo, then what its tables must show.
+test-demo: demo
+	$(BIN)/python -m pytest -m demo tests/demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
