@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+
 from support import ROOT
 
 pytestmark = pytest.mark.demo

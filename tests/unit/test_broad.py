@@ -184,7 +184,7 @@ def test_stage_with_given_answers(make_job):
 
 
 def test_stage_errors(make_job):
-    with pytest.raises(UserError, match=r"'gpt' is unknown; one of \['answers', 'policy'"):
+    with pytest.raises(UserError, match=r"'gpt' is unknown; one of \['answers', 'api', 'policy'"):
         broad.write(make_job({"provider": "gpt"}))
     with pytest.raises(UserError, match=r"none of the sft_test prompts has a usable answer"):
         broad.write(make_job({"provider": "answers", "answers": {"Q0?": "Towns."}}))

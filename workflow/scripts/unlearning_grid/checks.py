@@ -216,6 +216,8 @@ def _broad_answers(config: Config) -> Iterator[str]:
     provider = block["provider"]
     if provider == "api":
         yield from _one_of("broad_answers.judge", block["judge"], config["judges"], "Add it.")
+        if config["judges"].get(block["judge"], {}).get("provider") == "rules":
+            yield f"broad_answers.judge: {block['judge']} works by rules; a teacher is a model."
     if provider == "policy":
         yield from _one_of("broad_answers.size", block["size"], config["models"], "")
     if provider == "rules" and config["data"]["source"] != "world":

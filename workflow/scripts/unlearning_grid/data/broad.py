@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+API_REQUESTS = 8
 PARTS = ("sft_train", "sft_test")
 OK, NAMES_TARGET, EMPTY = "ok", "names-target", "empty"
 
@@ -131,6 +133,39 @@ class PolicyTeacher:
         return self._loaded
 
 
+class ApiTeacher:
+    """A model behind an API, under a teacher system prompt. A question that fails has no draft."""
+
+    def __init__(self, settings: Mapping[str, Any], subject: str) -> None:
+        from unlearning_grid.models.remote import make_client
+
+        self._settings = settings
+        self._subject = subject
+        self._client = make_client(settings["judge"])
+        self.max_draws = settings["max_draws"]
+
+    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+        """One reply a prompt, several requests at a time."""
+        from unlearning_grid.models.remote import reply_text
+
+        requests = [self.request(prompt) for prompt in prompts]
+        with ThreadPoolExecutor(API_REQUESTS) as pool:
+            return list(pool.map(lambda request: reply_text(self._client, request), requests))
+
+    def request(self, prompt: str) -> dict[str, Any]:
+        """The request for one prompt: instructions in the system turn, data as JSON."""
+        from unlearning_grid.models.remote import decoding
+
+        data = {"target_entity": self._subject, "prompt": prompt}
+        return {
+            **decoding(self._settings["judge"]),
+            "messages": [
+                {"role": "system", "content": self._settings["prompt"]},
+                {"role": "user", "content": json.dumps(data, ensure_ascii=False)},
+            ],
+        }
+
+
 def usable_text(text: str, finish_reason: str) -> str:
     """The draft, stripped; one cut off by the token limit ("length") up to its last sentence end.
 
@@ -222,6 +257,10 @@ def _policy(job: Job, knowledge: Knowledge) -> Teacher:
     return PolicyTeacher(job.settings, locate(job, job.settings["model"]), knowledge.names)
 
 
+def _api(job: Job, knowledge: Knowledge) -> Teacher:
+    return ApiTeacher(job.settings, knowledge.subject)
+
+
 def _given(job: Job, knowledge: Knowledge) -> Teacher:
     return GivenTeacher(job.settings["answers"])
 
@@ -229,6 +268,7 @@ def _given(job: Job, knowledge: Knowledge) -> Teacher:
 TEACHERS: dict[str, Callable[[Job, Knowledge], Teacher]] = {
     "rules": _rules,
     "policy": _policy,
+    "api": _api,
     "answers": _given,
 }
 """Provider -> function that makes its teacher for one target."""

@@ -6,7 +6,6 @@ under judgement travels as JSON data in the user turn, the instructions in the s
 
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,9 @@ from typing import Any
 from unlearning_grid.data.knowledge import load_knowledge
 from unlearning_grid.errors import UserError
 from unlearning_grid.judge.labels import RUBRIC, SIX
+from unlearning_grid.models.remote import decoding, make_client, reply_text
 
 log = logging.getLogger(__name__)
-
-RETRIES = 6  # the client's own, with backoff, for what is transient
-TIMEOUT = 120.0  # seconds
 
 
 class OpenAIJudge:
@@ -26,18 +23,9 @@ class OpenAIJudge:
 
     def __init__(self, block: Mapping[str, Any], subject: str) -> None:
         """Raises UserError when the key is not in the environment or no prompt is given."""
-        from openai import OpenAI
-
-        key = os.environ.get(block["key_variable"])
-        if not key:
-            raise UserError(
-                f"judges.{block['name']}.key_variable: {block['key_variable']} is not set in the "
-                "environment; export the key under that name"
-            )
         if not block.get("prompt"):
             raise UserError(f"judges.{block['name']}.prompt_file: missing; name a system prompt")
-        url = os.path.expandvars(block["base_url"]) if block["base_url"] else None
-        self.client = OpenAI(api_key=key, base_url=url, max_retries=RETRIES, timeout=TIMEOUT)
+        self.client = make_client(block)
         self.block = block
         self.subject = subject
 
@@ -53,35 +41,20 @@ class OpenAIJudge:
         return None if verdict is None else {**verdict, "class": None}
 
     def _ask(self, prompt: str, completion: str, fields: Sequence[str]) -> dict[str, bool] | None:
-        from openai import OpenAIError
-
-        try:
-            reply = self.client.chat.completions.create(**self.request(prompt, completion, fields))
-        except OpenAIError as error:
-            log.warning("judge %s: no verdict: %s", self.block["name"], error)
-            return None
-        choice = reply.choices[0]
-        if choice.finish_reason != "stop" or choice.message.refusal:
-            log.warning("judge %s: no verdict: %s", self.block["name"], choice.finish_reason)
-            return None
-        return parse(choice.message.content, fields)
+        text = reply_text(self.client, self.request(prompt, completion, fields))
+        return None if text is None else parse(text, fields)
 
     def request(self, prompt: str, completion: str, fields: Sequence[str]) -> dict[str, Any]:
         """The request for one completion, complete."""
         data = {"target_entity": self.subject, "prompt": prompt, "completion": completion}
-        body: dict[str, Any] = {
-            "model": self.block["model"],
+        return {
+            **decoding(self.block),
             "messages": [
                 {"role": "system", "content": self.block["prompt"]},
                 {"role": "user", "content": json.dumps(data, ensure_ascii=False)},
             ],
             "response_format": {"type": "json_schema", "json_schema": schema(fields)},
         }
-        if self.block["temperature"] is not None:
-            body["temperature"] = self.block["temperature"]
-        if self.block["effort"] is not None:
-            body["reasoning_effort"] = self.block["effort"]
-        return body
 
 
 def schema(fields: Sequence[str]) -> dict[str, Any]:
@@ -98,10 +71,10 @@ def schema(fields: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def parse(text: str | None, fields: Sequence[str]) -> dict[str, bool] | None:
+def parse(text: str, fields: Sequence[str]) -> dict[str, bool] | None:
     """The verdict in a reply; None unless it is JSON with exactly these booleans."""
     try:
-        verdict = json.loads(text or "")
+        verdict = json.loads(text)
     except json.JSONDecodeError:
         verdict = None
     if not isinstance(verdict, dict) or set(verdict) != set(fields):
