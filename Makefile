@@ -84,5 +84,6 @@ status: $(VENV)/installed
 docs: $(VENV)/installed
 	$(LIBRARY) $(BIN)/python -m unlearning_grid.ops document
 
+# Results and Snakemake's memory of them stay.
 clean:
-	rm -rf $(VENV) .snakemake
+	rm -rf $(VENV) .models

@@ -6,6 +6,7 @@ made.counts["train_grpo"]          16
 made.inputs["train_grpo", frozenset({("size", "tiny"), ...})]
 """
 
+import json
 import os
 import re
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from unlearning_grid.runtime import manifest
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -114,6 +117,14 @@ def snakemake(
 def environment() -> dict[str, str]:
     """This process's environment without what would steer Snakemake."""
     return {k: v for k, v in os.environ.items() if not k.startswith("SNAKEMAKE_")}
+
+
+def real_manifest(folder: Path, *names: str) -> Path:
+    """Write the manifest that a stage with these outputs would leave; returns its path."""
+    path = folder / manifest.NAME
+    made = manifest.describe("test", {name: folder / name for name in names}, {})
+    path.write_text(json.dumps(made), encoding="utf-8")
+    return path
 
 
 def as_file(config: Path | Mapping[str, Any], directory: Path) -> Path:

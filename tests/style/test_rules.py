@@ -98,12 +98,8 @@ def test_outputs_lie_beside_the_manifest_or_carry_its_folders_name(rule: Rule) -
 def test_the_environment_is_the_one_in_the_spec(rule: Rule) -> None:
     env = STAGES[rule.name][1]
     conda = rule.directives["conda"]
-    if rule.name == "generate_completions":  # two engines, one rule
-        assert "vllm" in conda and f"'{env}'" in conda
-    else:
-        assert conda == f'"../../envs/{env}.yaml"'
-    for name in (env, *(("vllm",) if rule.name == "generate_completions" else ())):
-        assert (ROOT / "envs" / f"{name}.yaml").is_file()
+    assert conda == f'"../../envs/{env}.yaml"'
+    assert (ROOT / "envs" / f"{env}.yaml").is_file()
 
 
 @each_rule

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from support import real_manifest
 from unlearning_grid.data import broad
 from unlearning_grid.data.knowledge import Knowledge, dump_knowledge
 from unlearning_grid.data.rwku import read_jsonl, write_jsonl
@@ -132,8 +133,6 @@ def make_job(tmp_path: Path) -> Callable[..., Job]:
     def make(settings: dict, knowledge: Knowledge = WORLD) -> Job:
         for folder in ("split", "out"):
             (tmp_path / folder).mkdir(exist_ok=True)
-        for manifest in ("manifest.json", "split/manifest.json"):
-            (tmp_path / manifest).write_text("{}")
         dump_knowledge(knowledge, tmp_path / "knowledge.json")
         for part in broad.PARTS:
             rows = [
@@ -142,11 +141,15 @@ def make_job(tmp_path: Path) -> Callable[..., Job]:
                 if i["split"] == part
             ]
             write_jsonl(tmp_path / "split" / f"{part}.jsonl", rows)
+        parts = [f"{part}.jsonl" for part in broad.PARTS]
         return Job(
-            spec={"settings": settings, "cell": {"target": "karl-marx"}},
+            spec={
+                "settings": {"max_missing_share": 0.5, **settings},
+                "cell": {"target": "karl-marx"},
+            },
             inputs={
-                "knowledge": tmp_path / "manifest.json",
-                "split": tmp_path / "split" / "manifest.json",
+                "knowledge": real_manifest(tmp_path, "knowledge.json"),
+                "split": real_manifest(tmp_path / "split", *parts),
             },
             outputs={
                 "answers": tmp_path / "out" / "answers.jsonl",
@@ -172,7 +175,7 @@ def test_stage_with_rules(make_job):
 
 def test_stage_with_given_answers(make_job):
     answers = {" q0? ": "Towns differ.", "Q1?": "Marx again.", "Q3?": "Places matter."}
-    job = make_job({"provider": "answers", "answers": answers})
+    job = make_job({"provider": "answers", "answers": answers, "max_missing_share": 0.7})
     assert broad.write(job) == {"answered": 2, "prompts": 4, "with_known_fact": 0}
     found = [(r["answer"], r["status"], r["draws"]) for r in read_jsonl(job.outputs["answers"])]
     assert found == [
@@ -186,8 +189,11 @@ def test_stage_with_given_answers(make_job):
 def test_stage_errors(make_job):
     with pytest.raises(UserError, match=r"'gpt' is unknown; one of \['answers', 'api', 'policy'"):
         broad.write(make_job({"provider": "gpt"}))
-    with pytest.raises(UserError, match=r"none of the sft_test prompts has a usable answer"):
-        broad.write(make_job({"provider": "answers", "answers": {"Q0?": "Towns."}}))
+    with pytest.raises(UserError, match=r"100% of the sft_test prompts have no usable answer"):
+        settings = {"provider": "answers", "answers": {"Q0?": "Towns."}, "max_missing_share": 0.9}
+        broad.write(make_job(settings))
+    with pytest.raises(UserError, match=r"67% of the sft_train .* more than .*share 0.5 allows"):
+        broad.write(make_job({"provider": "answers", "answers": {"Q0?": "Towns.", "Q3?": "T."}}))
     opened = Knowledge("Karl Marx", names=["Marx"], facts=[], closed=False)
     with pytest.raises(UserError, match="'rules' works in the demo world only"):
         broad.write(make_job({"provider": "rules", "seed": 0, "max_draws": 1}, opened))

@@ -274,7 +274,7 @@ CASES: dict[str, tuple[str, Callable[[Raw], None], str, tuple[str, ...]]] = {
     "answers without a file": (
         "config",
         put("broad_answers/provider", "answers"),
-        'broad_answers.file: no file "None"; JSON Lines with prompt and answer.',
+        'broad_answers.file: "None": no such file; name JSON Lines with prompt and answer.',
         (),
     ),
     "tokenizer of an unknown size": (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from support import real_manifest
 from unlearning_grid.data.knowledge import Knowledge, dump_knowledge
 from unlearning_grid.data.world.facts import parse_world
 from unlearning_grid.data.world.rows import knowledge_of, rwku_rows
@@ -203,7 +204,7 @@ def run_stage(tmp_path: Path, tokenizer: Any, **changes: Any) -> tuple[dict, Pat
     manifests = [data_folder(tmp_path / s, s) for s in ("Bruce Lee", "Karl Marx")]
     job = Job(
         spec={"settings": SETTINGS | changes},
-        inputs={"rows": manifests, "tokenizer": tmp_path / "world" / "manifest.json"},
+        inputs={"rows": manifests, "tokenizer": real_manifest(tmp_path / "world", "model")},
         outputs={"model": out / "model", "report": out / "report.json"},
         work=tmp_path / "work",
     )

@@ -46,11 +46,11 @@ def shown(tree: Tree) -> dict[str, tuple[str, str | None]]:
     return {p: (frame["status"][p], evidence[p]) for p in frame.index}
 
 
-def killed(folder: Path) -> None:
+def killed(folder: Path, spec_digest: str) -> None:
     """What a job leaves that was killed before it could say anything."""
     work = folder / "work" / "0123456789abcdef"
     work.mkdir(parents=True)
-    Ledger(folder, work.name, "spec", "nonce")._append(event="start")
+    Ledger(folder, work.name, spec_digest, "nonce")._append(event="start")
 
 
 def labels(leaks: list[bool]) -> pd.DataFrame:
@@ -99,7 +99,10 @@ def test_a_cell_waits_for_a_failed_warm_up(tree: Tree) -> None:
 
 
 def test_a_killed_attempt_is_a_failure_and_a_running_one_is_not(tree: Tree) -> None:
-    killed(policy_dir(LEE_COLD))
+    killed(policy_dir(MARX_COLD), "an older spec")
+    assert shown(tree)[MARX_COLD] == ("not-run", None)
+    expected = tree.results().plan["expected"][policy_dir(LEE_COLD).as_posix()]
+    killed(policy_dir(LEE_COLD), expected)
     assert shown(tree)[LEE_COLD] == (
         "failed",
         "killed: the last attempt started and left no word",

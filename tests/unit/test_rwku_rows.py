@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support import real_manifest
 from unlearning_grid.data import known, load, rwku
 from unlearning_grid.data.knowledge import Knowledge, load_knowledge
 from unlearning_grid.errors import UserError
@@ -134,7 +135,7 @@ def test_load_rows_and_knowledge_from_a_folder(tmp_path):
     assert written == [probe("Karl Marx", "Engels")]
 
     settings = {"source": "rwku", "subject": "Karl Marx", "aliases": ["Karl Marx", "Marx"]}
-    job = make_job(tmp_path, settings, inputs={"probes": tmp_path / "out" / "manifest.json"})
+    job = make_job(tmp_path, settings, inputs={"probes": real_manifest(tmp_path / "out", "rows")})
     assert known.write(job) == {"closed": False, "facts": 2}
     knowledge = load_knowledge(job.outputs["knowledge"])
     assert (knowledge.names, knowledge.facts) == (["Karl Marx", "Marx"], ["Trier", "Engels"])
@@ -147,7 +148,7 @@ def test_load_rows_and_knowledge_from_the_world(tmp_path):
     write(world / "rwku", "forget_level1", [probe("Karl Marx", "Mars"), probe("Bruce Lee")])
     (world / "knowledge").mkdir()
     (world / "knowledge" / "karl-marx.json").write_text('{"closed": true}')
-    inputs = {"world": world / "manifest.json"}
+    inputs = {"world": real_manifest(world, "rwku", "knowledge")}
     settings = {"source": {"kind": "world"}, "subject": "Karl Marx", "configs": ["forget_level1"]}
     job = make_job(tmp_path, settings, inputs=inputs)
     assert load.load_rows(job) == {"forget_level1": 1}

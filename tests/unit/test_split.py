@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support import real_manifest
 from unlearning_grid.data import rwku, split
 from unlearning_grid.errors import UserError
 from unlearning_grid.grid import split_sizes
@@ -212,13 +213,12 @@ def test_a_set_emptied_by_the_filters_is_an_error():
 
 def test_stage_writes_the_four_sets_and_the_report(tmp_path):
     (tmp_path / "rows").mkdir()
-    (tmp_path / "manifest.json").write_text("{}")
     rwku.write_jsonl(tmp_path / "rows" / "train_refusal_phi3.jsonl", distinct(300))
     outputs = {name: tmp_path / f"{name}.jsonl" for name in split.PARTS}
     outputs["report"] = tmp_path / "report.json"
     job = Job(
         spec={"settings": STUDY, "cell": {"target": "x"}},
-        inputs={"rows": tmp_path / "manifest.json"},
+        inputs={"rows": real_manifest(tmp_path, "rows")},
         outputs=outputs,
         work=tmp_path,
     )

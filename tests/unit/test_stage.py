@@ -84,7 +84,11 @@ def test_input_content_is_part_of_the_chain(tmp_path):
 def test_damaged_input_is_refused_by_name(tmp_path):
     run_stage(request(tmp_path / "up", write, x=1))
     (tmp_path / "up" / "data.txt").write_text("edited by hand")
-    down = request(tmp_path / "down", write, inputs={"up": tmp_path / "up" / "manifest.json"})
+
+    def read(job):
+        job.artefact("up", "data.txt")
+
+    down = request(tmp_path / "down", read, inputs={"up": tmp_path / "up" / "manifest.json"})
     with pytest.raises(UserError, match="data.txt.*differs"):
         run_stage(down)
     assert not (tmp_path / "down" / "data.txt").exists()
@@ -199,7 +203,8 @@ def test_sigkill_in_the_middle_resumes_from_the_work_folder(tmp_path):
     os.kill(worker.pid, signal.SIGKILL)
     worker.join()
     assert not (tmp_path / "data.txt").exists()
-    assert attempts.died_without_a_word(tmp_path)
+    assert attempts.died_without_a_word(tmp_path, digest_text(spec(x=1)))
+    assert not attempts.died_without_a_word(tmp_path, digest_text(spec(x=2)))
     _run_resumable(tmp_path)
     steps = (tmp_path / "steps").read_text().split()
     assert sorted(set(steps)) == sorted(str(n) for n in range(10))

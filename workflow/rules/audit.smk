@@ -5,7 +5,7 @@ rule audit_completions:
     """Label every held-out completion of one evaluation."""
     input:
         completions="results/completions/{policy}/on/{target}/manifest.json",
-        knowledge="results/data/{target}/knowledge/manifest.json",
+        knowledge=judge_knowledge,
         detector=detector_manifest,
     output:
         labels="results/audit/{policy}/on/{target}/labels.parquet",

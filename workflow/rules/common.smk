@@ -109,11 +109,17 @@ def warmup_inputs(wildcards):
 
 def reward_inputs(reward, target):
     """Manifests that scoring with a reward needs: the detector, what the judge knows."""
+    known = f"results/data/{target}/knowledge/manifest.json"
+    inputs = {"detector": detector_manifest(), "knowledge": known}
     needs = SPECS.needs(reward)
-    inputs = {"detector": detector_manifest()} if "detector" in needs else {}
-    if "judge" in needs:
-        inputs["knowledge"] = f"results/data/{target}/knowledge/manifest.json"
-    return {name: path for name, path in inputs.items() if path}
+    return {name: path for name, path in inputs.items() if name in needs and path}
+
+
+def judge_knowledge(wildcards):
+    """What the audit's judge knows about the target, if it works by rules."""
+    if not SPECS.judges_by_rules(CONFIG["audit"]["judge"]):
+        return []
+    return f"results/data/{wildcards.target}/knowledge/manifest.json"
 
 
 def grpo_inputs(wildcards):

@@ -17,7 +17,7 @@ rule generate_completions:
     benchmark:
         "results/completions/{policy}/on/{target}/generate_completions.benchmark.tsv"
     conda:
-        f"../../envs/{'vllm' if CONFIG['generate']['backend'] == 'vllm' else 'train'}.yaml"
+        "../../envs/train.yaml"
     params:
         spec=stage_spec("generate_completions"),
     script:

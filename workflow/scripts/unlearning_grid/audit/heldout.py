@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from unlearning_grid.errors import UserError
@@ -27,12 +28,10 @@ def audit(job: Job) -> dict[str, Any]:
     rows = table[table["set"] == "heldout"].reset_index(drop=True)
     texts = rows["completion"].tolist()
     probabilities = load_detector(job, settings["detector"]).probabilities(texts)
-    judge = make_judge(job, settings["judge"])
+    judge = make_judge(job, settings["judge"], settings["subject"])
     labels: Any = rows[["prompt_id", "prompt", "completion", "tokens", "finish_reason"]].copy()
-    verdicts = [
-        judge.audit(prompt, text, probability)
-        for prompt, text, probability in zip(rows["prompt"], texts, probabilities, strict=True)
-    ]
+    with ThreadPoolExecutor(judge.workers) as pool:
+        verdicts = list(pool.map(judge.audit, rows["prompt"], texts, probabilities))
     for name in SIX:
         labels[name] = pd.array([_get(v, name) for v in verdicts], dtype="boolean")
     labels["class"] = [_get(verdict, "class") for verdict in verdicts]

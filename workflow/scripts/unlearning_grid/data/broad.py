@@ -296,11 +296,14 @@ def write(job: Job) -> dict:
     ]
     records = write_answers(items, TEACHERS[provider](job, knowledge), knowledge.names)
     report = summarise(records, provider, knowledge.facts)
+    limit = job.settings["max_missing_share"]
     for part, counts in report["status"].items():
-        if not counts[OK]:
+        missing = 1 - counts[OK] / sum(counts.values())
+        if missing > limit or not counts[OK]:
             raise UserError(
-                f"broad answers of {knowledge.subject}: none of the {part} prompts has a usable "
-                f"answer ({counts}); try another teacher, prompt or more draws"
+                f"broad answers of {knowledge.subject}: {missing:.0%} of the {part} prompts have "
+                f"no usable answer ({counts}), more than broad_answers.max_missing_share {limit} "
+                "allows; try another teacher, prompt or more draws"
             )
     write_jsonl(job.outputs["answers"], records)
     job.outputs["report"].write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -144,13 +144,15 @@ def _read_hub(source: Mapping[str, Any], config_name: str) -> Iterator[dict]:
 def knowledge_of(subject: str, aliases: list[str], probes: Iterable[dict]) -> Knowledge:
     """Open-world knowledge: names and gold answers of the forget probes, nothing else.
 
-    A fact is an answer, stripped, of at least MIN_FACT_CHARS characters; of answers that differ in
-    case only the first is kept. What it cannot find is no proof of absence.
+    A fact is an answer, stripped, of at least MIN_FACT_CHARS characters, that is not one of the
+    names; of answers that differ in case only the first is kept. What it cannot find is no proof of
+    absence.
     """
+    named = {name.casefold() for name in [subject, *aliases]}
     facts: dict[str, str] = {}
     for row in probes:
         fact = str(row["answer"]).strip()
-        if len(fact) >= MIN_FACT_CHARS:
+        if len(fact) >= MIN_FACT_CHARS and fact.casefold() not in named:
             facts.setdefault(fact.casefold(), fact)
     return Knowledge(subject, names=list(aliases), facts=list(facts.values()), closed=False)
 

@@ -1,7 +1,7 @@
 """Stage: greedy completions of one policy for all prompt sets of one target.
 
-Sets are kept one by one in the work folder, under the digest of all that one set depends on, so
-that a killed job goes on with the next set, and a set that is added later generates itself alone.
+Sets are kept one by one in work/kept, under the digest of all that one set depends on, so that a
+killed job goes on with the next set, and a set that changes or is added generates itself alone.
 """
 
 import logging
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from unlearning_grid.data.rwku import read_jsonl
-from unlearning_grid.errors import UserError
 from unlearning_grid.models.chat import render, render_probe
 from unlearning_grid.models.load import load_model, load_tokenizer, locate, with_adapter
 from unlearning_grid.models.sampling import generate as complete
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.spec.canonical import digest
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,6 @@ def generate(job: Job) -> dict[str, Any]:
     import pandas as pd
 
     settings = job.settings
-    if settings["backend"] != "transformers":
-        raise UserError(
-            f"generate.backend: {settings['backend']} is not available in this version; "
-            "set it to transformers"
-        )
     where = locate(job, settings["model"])
     tokenizer = load_tokenizer(where)
     model = load_model(where)
@@ -104,7 +99,7 @@ def _probes(
             "level": level,
             "type": row["type"],
             "prompt": row["query"],
-            "rendered": render_probe(tokenizer, row["query"], instruction),
+            "rendered": render_probe(tokenizer, row["query"], instruction, row["type"]),
             "answer": str(row["answer"]),
         }
         for number, row in enumerate(read_jsonl(folder / f"{config}.jsonl"))
@@ -116,11 +111,19 @@ def _complete(
 ) -> Any:
     import pandas as pd
 
-    done = job.work / f"set-{name}.parquet"
-    if done.is_file():
-        log.info("%s: kept from an earlier try", name)
-        return pd.read_parquet(done)
     settings = job.settings
+    identity = {
+        "settings": settings["sets"][name],
+        "rendered": [row["rendered"] for row in rows],
+        "model": dict(settings["model"]),
+        "policy": [job.content_digest(name) for name in ("policy", "model") if name in job.inputs],
+        "code": job.spec["code"],
+        "env": job.spec["env"],
+    }
+    done = job.kept / f"{name}-{digest(identity)[:16]}.parquet"
+    if done.is_file():
+        log.info("%s: kept from an earlier run", name)
+        return pd.read_parquet(done)
     groups = complete(
         model,
         tokenizer,
@@ -133,8 +136,10 @@ def _complete(
     table["tokens"] = [group[0].tokens for group in groups]
     table["finish_reason"] = [group[0].finish_reason for group in groups]
     table["level"] = table["level"].astype("Int64")
-    partial = job.work / f".set-{name}.parquet"
     job.checkpoint_guard()
+    for old in job.kept.glob(f"{name}-*.parquet"):
+        old.unlink()
+    partial = done.with_name(f".{done.name}")
     table.to_parquet(partial, index=False)
     partial.rename(done)
     return table

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.data.knowledge import load_knowledge
 from unlearning_grid.errors import UserError
 from unlearning_grid.judge.labels import RUBRIC, SIX
 from unlearning_grid.models.remote import decoding, make_client, reply_text
@@ -20,6 +19,8 @@ log = logging.getLogger(__name__)
 
 class OpenAIJudge:
     """Asks a model for yes/no fields about one completion."""
+
+    workers = 16  # requests at a time
 
     def __init__(self, block: Mapping[str, Any], subject: str) -> None:
         """Raises UserError when the key is not in the environment or no prompt is given."""
@@ -86,6 +87,6 @@ def parse(text: str, fields: Sequence[str]) -> dict[str, bool] | None:
     return verdict
 
 
-def make(block: Mapping[str, Any], knowledge: Path) -> OpenAIJudge:
-    """The judge that a spec's `judge` block describes, for the subject of a knowledge file."""
-    return OpenAIJudge(block, load_knowledge(knowledge).subject)
+def make(block: Mapping[str, Any], subject: str, knowledge: Path | None) -> OpenAIJudge:
+    """The judge that a spec's `judge` block describes; it needs to know no more than the name."""
+    return OpenAIJudge(block, subject)

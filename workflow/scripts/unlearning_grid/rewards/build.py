@@ -15,11 +15,13 @@ def build_reward(job: Job, block: Mapping[str, Any]) -> Reward:
     The detector and the judge are imported by name, so that a reward's code digest holds only what
     this reward uses.
     """
+    judge = make_judge(job, block["judge"], block["subject"]) if "judge" in block else None
     context = RewardContext(
         subject=block["subject"],
         terms=block.get("terms", []),
         detector=load_detector(job, block["detector"]) if "detector" in block else None,
-        judge=make_judge(job, block["judge"]).rubric if "judge" in block else None,
+        judge=judge.rubric if judge else None,
+        judge_workers=judge.workers if judge else 1,
     )
     return load_object(block["class"])(dict(block["settings"]), context)
 
@@ -33,7 +35,8 @@ def load_detector(job: Job, block: Mapping[str, Any]) -> Any:
     return kind.load(job.artefact("detector", "model"), device=device)
 
 
-def make_judge(job: Job, block: Mapping[str, Any]) -> Any:
-    """The judge that a spec's `judge` block describes; what it knows is an input."""
+def make_judge(job: Job, block: Mapping[str, Any], subject: str) -> Any:
+    """The judge that a spec's `judge` block describes; what a rules judge knows is an input."""
     factory = load_object(JUDGES[block["provider"]])
-    return factory(block, job.artefact("knowledge", "knowledge.json"))
+    known = job.artefact("knowledge", "knowledge.json") if "knowledge" in job.inputs else None
+    return factory(block, subject, known)

@@ -75,9 +75,9 @@ def read(folder: Path, key: str | None = None) -> list[dict[str, Any]]:
     return [line for line in lines if key is None or line["key"] == key]
 
 
-def died_without_a_word(folder: Path) -> bool:
-    """Whether the last attempt started and never ended: killed, out of memory, or still running."""
-    lines = read(folder)
+def died_without_a_word(folder: Path, spec_digest: str) -> bool:
+    """Whether the last attempt at this spec started and never ended: killed, or still running."""
+    lines = [line for line in read(folder) if line["spec"] == spec_digest]
     return bool(lines) and lines[-1]["event"] == "start"
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.errors import UserError
 from unlearning_grid.runtime.lease import Lease
+from unlearning_grid.runtime.manifest import check_output, content_digest, read
+
+KEPT = "kept"
 
 
 class Interrupted(Exception):
@@ -48,15 +50,19 @@ class Job:
         return self.spec["cell"]
 
     def artefact(self, name: str, file: str) -> Path:
-        """A file or folder beside the manifest that is the input `name`."""
-        path = self.inputs[name].parent / file
-        if not path.exists():
-            raise UserError(f"{path}: missing beside {self.inputs[name]}; delete that and rerun")
-        return path
+        """An output of the stage whose manifest is the input `name`, checked against its digest."""
+        return check_output(self.inputs[name], file)
 
-    def artefacts(self, name: str, file: str) -> list[Path]:
-        """The same for an input that is a list of manifests."""
-        return [manifest.parent / file for manifest in self.inputs[name]]
+    def content_digest(self, name: str) -> str:
+        """Content digest of the manifest that is the input `name`."""
+        return content_digest(read(self.inputs[name]))
+
+    @property
+    def kept(self) -> Path:
+        """Undeclared folder that all specs of this result share, for parts worth reusing."""
+        folder = self.work.parent / KEPT
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def checkpoint_guard(self) -> None:
         """Call before writing into `work`: raises LeaseLost when another worker took over."""

@@ -162,3 +162,8 @@ def is_held(folder: Path) -> bool:
     """Whether a worker that is not known to be gone holds the folder."""
     _, content = Lease(folder)._current()
     return bool(content) and not content.get("released") and not Lease._is_dead(content)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a worker holds one of a result's work folders."""
+    return any(is_held(path.parent) for path in folder.glob("work/*/lease-*.json"))

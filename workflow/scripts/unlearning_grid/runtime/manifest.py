@@ -56,9 +56,24 @@ def check_outputs(path: Path, flat: bool = False) -> dict[str, Any]:
     """
     manifest = read(path)
     for name, expected in manifest["outputs"].items():
-        artefact = path.parent / (Path(name).name if flat else name)
-        if not artefact.exists():
-            raise UserError(f"{artefact}: listed in {path} but missing; delete {path} and rerun")
-        if digest_tree(artefact) != expected:
-            raise UserError(f"{artefact}: differs from {path}; delete {path} and rerun")
+        _check(path.parent / (Path(name).name if flat else name), expected, path)
     return manifest
+
+
+def check_output(path: Path, name: str) -> Path:
+    """Path of one output of a manifest, compared with its digest.
+
+    Raises UserError when the manifest does not list it, when it is missing or when it differs.
+    """
+    outputs = read(path)["outputs"]
+    if name not in outputs:
+        raise UserError(f"{path}: lists no {name}, only {sorted(outputs)}; rerun its stage")
+    _check(path.parent / name, outputs[name], path)
+    return path.parent / name
+
+
+def _check(artefact: Path, expected: Any, path: Path) -> None:
+    if not artefact.exists():
+        raise UserError(f"{artefact}: listed in {path} but missing; delete {path} and rerun")
+    if digest_tree(artefact) != expected:
+        raise UserError(f"{artefact}: differs from {path}; delete {path} and rerun")

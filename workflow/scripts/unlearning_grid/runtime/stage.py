@@ -21,12 +21,13 @@ from typing import Any
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import attempts, manifest
 from unlearning_grid.runtime.atomic import publish, read_json, remove, write_json
-from unlearning_grid.runtime.job import Interrupted, Job, use_threads
+from unlearning_grid.runtime.job import KEPT, Interrupted, Job, use_threads
 from unlearning_grid.runtime.lease import Lease, LeaseLost, is_held
 from unlearning_grid.runtime.logs import log_to, logger
 from unlearning_grid.runtime.objects import load_object
 from unlearning_grid.runtime.provenance import provenance
 from unlearning_grid.spec.canonical import digest, digest_text
+from unlearning_grid.spec.code import code_digest
 
 StageFunction = Callable[[Job], dict[str, Any] | None]
 
@@ -107,8 +108,9 @@ def run_stage(request: Request) -> None:
 
 def _run(request: Request) -> None:
     spec = read_spec(request.spec_text)
+    check_code(spec)
     input_digests = {
-        path: manifest.content_digest(manifest.check_outputs(Path(path)))
+        path: manifest.content_digest(manifest.read(Path(path)))
         for path in _manifest_paths(request.inputs)
     }
     key = digest({"spec": request.spec_digest, "inputs": input_digests})[:16]
@@ -133,9 +135,9 @@ def _run(request: Request) -> None:
                 _compute(request.load_stage(), job, request, input_digests)
         lease.check()
         _publish(request, work, spec, key)
+        _clean(request.folder, key, request.keep_result)
     finally:
         lease.release()
-    _clean(request.folder, key, request.keep_result)
 
 
 def read_spec(text: str) -> dict[str, Any]:
@@ -150,6 +152,15 @@ def read_spec(text: str) -> dict[str, Any]:
     if missing:
         raise UserError(f"params.spec lacks {sorted(missing)}; rules get it from stage_spec")
     return spec
+
+
+def check_code(spec: dict[str, Any]) -> None:
+    """Raise UserError when the modules on disk are not those that the spec was made from.
+
+    Snakemake computes specs when it starts; an edit during a run would be stamped as the old code.
+    """
+    if "modules" in spec and code_digest(spec["modules"]) != spec["code"]:
+        raise UserError("the code changed since Snakemake was started; start it again")
 
 
 def _manifest_paths(inputs: dict[str, Any]) -> list[str]:
@@ -217,7 +228,7 @@ def _publish(request: Request, work: Path, spec: dict[str, Any], key: str) -> No
 def _clean(folder: Path, key: str, keep_result: bool) -> None:
     """Drop other specs' work folders and what only served to resume this one."""
     for work in (folder / "work").iterdir():
-        if not work.is_dir():
+        if not work.is_dir() or work.name == KEPT:
             continue
         if work.name != key or not keep_result:
             if work.name == key or not is_held(work):

@@ -32,7 +32,7 @@ def rows_facts(config: Config, configs: Iterable[str]) -> dict[str, Any]:
     if data["source"] == "hub":
         return {"kind": "hub", "repo": data["repo"], "revision": data["revision"]}
     folder = config.file(data["path"])
-    files = {name: _file_digest(folder / f"{name}.jsonl") for name in configs}
+    files = {name: _rows_digest(folder / f"{name}.jsonl") for name in configs}
     return {"kind": "path", "path": data["path"], "files": files}
 
 
@@ -44,6 +44,16 @@ def folder_digest(folder: Path) -> str:
     """
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     return digest({p.relative_to(folder).as_posix(): _file_digest(p) for p in files})
+
+
+def _rows_digest(path: Path) -> str:
+    stat = path.stat()
+    return _cached_whole(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _cached_whole(path: Path, _size: int, _mtime_ns: int) -> str:
+    return digest_file(path)
 
 
 def _file_digest(path: Path) -> str:

@@ -5,7 +5,8 @@ A spec is canonical JSON of
     cell      the facts of this cell (its wildcards)
     settings  this stage's own effective settings, with the slices of terms, aliases and prompts
               that this very cell uses
-    code      digest of the modules that compute it
+    modules   the modules that compute it, less what they import
+    code      digest of these modules and of what they import
     env       digest of the pins of its environment
 Snakemake compares it as one string (`params.spec`); run.json keeps it; a later run that differs in
 one field differs in this text.
@@ -77,12 +78,11 @@ class Specs:
         """The spec as a dict."""
         settings, modules = getattr(self, f"_{stage}")(**cell)
         roots, env = STAGES[stage]
-        if stage == "generate_completions" and settings["backend"] == "vllm":
-            env = "vllm"
         return {
             "stage": stage,
             "cell": cell,
             "settings": settings,
+            "modules": [*roots, *modules],
             "code": _code(roots + tuple(modules)),
             "env": env_digest(env, self.config.root),
         }
@@ -125,7 +125,8 @@ class Specs:
 
     def _write_broad_answers(self, target: str) -> tuple[dict[str, Any], list[str]]:
         block = self.config["broad_answers"]
-        settings: dict[str, Any] = {"provider": block["provider"], "seed": block["seed"]}
+        keys = ("provider", "seed", "max_missing_share")
+        settings: dict[str, Any] = {key: block[key] for key in keys}
         if block["provider"] == "answers":
             settings["answers"] = self._given_answers()
         if block["provider"] == "api":
@@ -183,6 +184,7 @@ class Specs:
         return {
             **block,
             "judge": judge,
+            "subject": self.config.targets[target]["subject"],
             "detector": self._detector(),
         }, [JUDGES[judge["provider"]].partition(":")[0], DETECTOR_MODULE]
 
@@ -206,9 +208,17 @@ class Specs:
 
     # Slices.
 
-    def needs(self, reward: str) -> frozenset[str]:
-        """What a reward needs beside the completions: terms, detector, judge."""
-        return rewards.load(reward).needs
+    def needs(self, reward: str) -> set[str]:
+        """Inputs that a reward needs beside the completions: detector, knowledge."""
+        needs = rewards.load(reward).needs
+        found = {"detector"} & needs
+        if "judge" in needs and self.judges_by_rules(self.config["rewards"][reward]["judge"]):
+            found.add("knowledge")
+        return found
+
+    def judges_by_rules(self, judge: str) -> bool:
+        """Whether a judge works by rules, and so needs a target's knowledge."""
+        return self.config["judges"][judge]["provider"] == "rules"
 
     def _reward(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
         """Everything that scoring with one reward depends on for one target."""

@@ -9,6 +9,7 @@ from unlearning_grid.tables.statistics import summarise
 
 KEYS = ("kind", "size", "init", "reward")
 ORDER = {"base": 0, "warmup": 1, "grpo": 2}
+INSTRUMENTS = ("judge", "detector", "convention")
 STATUSES = ("learned", "no-learning", "failed", "not-run")
 
 
@@ -65,6 +66,7 @@ def over_targets(frame: Any, results: Results) -> Any:
                     "direction": part["direction"].iloc[0],
                     **summarise(values),
                     "missing": int(kept["missing"].sum()),
+                    **{name: _instrument(part, name) for name in INSTRUMENTS if name in part},
                     **counts.get(tuple(facts[key] for key in KEYS), {}),
                     "note": "fewer than 6 targets: no interval" if len(values) < 6 else None,
                 }
@@ -75,6 +77,11 @@ def over_targets(frame: Any, results: Results) -> Any:
         if name in table:
             table[name] = table[name].astype("Int64")
     return _sorted(table, ["population", "metric"])
+
+
+def _instrument(part: Any, name: str) -> str | None:
+    """Who or what measured: one name, or several where a group mixes them."""
+    return ", ".join(sorted(part[name].dropna().unique())) or None
 
 
 def _cell_counts(results: Results) -> dict[tuple[Any, ...], dict[str, int]]:

@@ -16,7 +16,7 @@ from unlearning_grid.errors import UserError
 from unlearning_grid.paths import policy_dir, stage_dir
 from unlearning_grid.runtime import attempts, manifest
 from unlearning_grid.runtime.atomic import read_json
-from unlearning_grid.runtime.lease import is_held
+from unlearning_grid.runtime.lease import is_running
 
 CURRENT, FAILED, NOT_RUN = "current", "failed", "not-run"
 
@@ -60,8 +60,8 @@ class Results:
         if self.strict and state.status != CURRENT:
             why = f" ({state.evidence})" if state.evidence else ""
             raise UserError(
-                f"{folder.as_posix()}: {state.status}{why}; run the grid again, or build "
-                "`partial` to see what is there"
+                f"{folder.as_posix()}: {state.status}{why}; run the grid again (delete that folder "
+                "if Snakemake finds nothing to do), or build `partial` to see what is there"
             )
         return state
 
@@ -79,7 +79,9 @@ class Results:
     def file(self, stage: str, policy: str, target: str, name: str) -> Path | None:
         """A file of an evaluation's stage (completions, audit, rwku) that counts, else None."""
         folder = stage_dir(stage, policy, target)
-        return folder / name if self.state(folder).status == CURRENT else None
+        if self.state(folder).status != CURRENT:
+            return None
+        return manifest.check_output(folder / manifest.NAME, name)
 
     def _cell(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         state = self.state(policy_dir(cell["policy"]))
@@ -124,16 +126,15 @@ class Results:
 
 def _unfinished(folder: Path, expected: str) -> State:
     """Failed with its reason, running, killed, or never tried."""
+    if is_running(folder):
+        return State(NOT_RUN, "running")
     failure = read_json(folder / attempts.FAILURE_NAME)
     if failure:
         reason = f"{failure['error']}: {failure['message']}"
         if failure["spec_digest"] != expected:
             return State(NOT_RUN, f"an older spec failed: {reason}")
         return State(FAILED, reason)
-    if attempts.died_without_a_word(folder):
-        work = [path for path in (folder / "work").iterdir() if path.is_dir()]
-        if any(is_held(path) for path in work):
-            return State(NOT_RUN, "running")
+    if attempts.died_without_a_word(folder, expected):
         return State(FAILED, "killed: the last attempt started and left no word")
     return State(NOT_RUN)
 

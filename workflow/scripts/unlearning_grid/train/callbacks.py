@@ -1,6 +1,5 @@
 """GRPO callbacks. Imports transformers: import it inside functions."""
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,27 +11,21 @@ from unlearning_grid.train.lora import save_adapter
 if TYPE_CHECKING:
     from unlearning_grid.train.grpo import Run
 
-log = logging.getLogger(__name__)
-
 
 class NoLearning(TrainerCallback):
     """Stops a run whose groups carried no signal in the first epoch (paper appendix D.3.2).
 
     Judged once, after the last update of the epoch's last rollout and before the next rollout, from
-    the rewards on disk. A rate that cannot be known (every verdict missing) stops nothing.
+    the rewards on disk.
     """
 
     def __init__(self, run: "Run") -> None:
         self.run = run
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if state.global_step == self.run.stop_step:
-            rate = self.run.no_learning_rate()
-            threshold = self.run.settings["no_learning"]["threshold"]
-            log.info("mean active-group rate of the first epoch: %s (stop at %s)", rate, threshold)
-            if rate is not None and rate <= threshold:
-                self.run.stopped = True
-                control.should_training_stop = True
+        if state.global_step == self.run.stop_step and self.run.fires():
+            self.run.stopped = True
+            control.should_training_stop = True
         return control
 
 

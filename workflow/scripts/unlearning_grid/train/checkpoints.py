@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,21 @@ log = logging.getLogger(__name__)
 COMPLETE = "complete"
 
 
-def latest_checkpoint(folder: Path, skip: int | None = None) -> Path | None:
-    """The last checkpoint that was written to its end, but not the one of step `skip`; or None."""
-    found = {
-        int(mark.parent.name.rpartition("-")[2]): mark.parent
-        for mark in folder.glob(f"checkpoint-*/{COMPLETE}")
-    }
-    found.pop(skip or -1, None)
-    return found[max(found)] if found else None
+def checkpoint_step(checkpoint: Path) -> int:
+    """Optimizer step of a checkpoint folder."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def latest_checkpoint(folder: Path, skip: Collection[int] = ()) -> Path | None:
+    """The last checkpoint that was written to its end, or None.
+
+    Args:
+        skip: steps at which an unbroken run stops. The trainer looks at its limits only after a
+            step, so a run resumed right there would make one step too many.
+    """
+    whole = [mark.parent for mark in folder.glob(f"checkpoint-*/{COMPLETE}")]
+    kept = [checkpoint for checkpoint in whole if checkpoint_step(checkpoint) not in skip]
+    return max(kept, key=checkpoint_step, default=None)
 
 
 class Checkpoints(TrainerCallback):

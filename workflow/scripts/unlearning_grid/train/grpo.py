@@ -13,6 +13,7 @@ from unlearning_grid.models.load import device, load_model, load_tokenizer, loca
 from unlearning_grid.models.sampling import end_ids
 from unlearning_grid.rewards.base import Reward
 from unlearning_grid.rewards.build import build_reward
+from unlearning_grid.runtime.atomic import publish
 from unlearning_grid.runtime.job import Interrupted, Job
 from unlearning_grid.train.lora import check_changed, check_trainable, lora_config, save_adapter
 from unlearning_grid.train.metrics import METRICS, metric_rows, write_parquet
@@ -33,6 +34,8 @@ def train(job: Job) -> dict[str, Any]:
     Raises RuntimeError when training was not what it says (nothing trained, adapter unchanged, KL
     not 0 at the start, ended early without its rule), Interrupted when asked to stop.
     """
+    from unlearning_grid.train.checkpoints import checkpoint_step
+
     run = Run(job)
     trainer = run.build_trainer()
     check_trainable(trainer.model)
@@ -40,7 +43,7 @@ def train(job: Job) -> dict[str, Any]:
     checkpoint = run.resume_point()
     if checkpoint:
         log.info("resuming from %s", checkpoint)
-        run.store.drop_from(_step(checkpoint) // run.reuse)
+        run.store.drop_from(checkpoint_step(checkpoint) // run.reuse)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     return run.finish(trainer)
 
@@ -136,6 +139,12 @@ class Run:
             self.store.write(rollout, rows)
             missing = scores.values.count(None) / len(scores.values)
             log_metric("missing_reward_share", missing)
+            if missing > self.settings["max_missing_share"]:
+                raise UserError(
+                    f"{missing:.0%} of the rewards of rollout {rollout} are missing, more than "
+                    "grpo.max_missing_share allows; see the judge's warnings in the log. Run again "
+                    "to go on from the last checkpoint"
+                )
             rate = active_rate(_groups(scores.values, self.settings["num_generations"]))
             log_metric("active_group_rate", float("nan") if rate is None else rate)
             return scores.values
@@ -148,20 +157,32 @@ class Run:
         rates = [r for r in self.store.active_rates(self.epoch_rollouts) if r is not None]
         return sum(rates) / len(rates) if rates else None
 
+    def fires(self) -> bool:
+        """Whether the no-learning rule stops the run; a rate that cannot be known stops nothing."""
+        rate = self.no_learning_rate()
+        threshold = self.settings["no_learning"]["threshold"]
+        log.info("mean active-group rate of the first epoch: %s (stop at %s)", rate, threshold)
+        return rate is not None and rate <= threshold
+
     def resume_point(self) -> Path | None:
-        """The last whole checkpoint; not the one at which the no-learning rule has its say.
+        """The last whole checkpoint from which an unbroken run would go on.
 
-        A run that was killed right there must judge again, so it goes back one checkpoint.
+        One at the last step, or where the no-learning rule stops the run, is passed over: a run
+        that was killed right there does its last steps again.
         """
-        from unlearning_grid.train.checkpoints import latest_checkpoint
+        from unlearning_grid.train.checkpoints import checkpoint_step, latest_checkpoint
 
-        skip = self.stop_step if self.settings["no_learning"]["enabled"] else None
-        return latest_checkpoint(self.job.work / "checkpoints", skip=skip)
+        folder, ends = self.job.work / "checkpoints", [self.settings["max_steps"]]
+        checkpoint = latest_checkpoint(folder, ends)
+        judged = self.settings["no_learning"]["enabled"]
+        if judged and checkpoint and checkpoint_step(checkpoint) == self.stop_step and self.fires():
+            return latest_checkpoint(folder, [*ends, self.stop_step])
+        return checkpoint
 
     def finish(self, trainer: Any) -> dict[str, Any]:
         """Check that the run is what it says and write its outputs."""
         steps, planned = trainer.state.global_step, self.settings["max_steps"]
-        if steps < planned and not self.stopped:
+        if steps != (self.stop_step if self.stopped else planned):
             if self.job.stop_requested:
                 raise Interrupted(f"saved at step {steps} of {planned}; run again to resume")
             raise RuntimeError(f"training ended at step {steps} of {planned} without its rule")
@@ -330,19 +351,15 @@ def check_first_kl(
 
 
 def _keep(source: Path, target: Path, steps: int) -> None:
-    """Move the kept adapters of steps that the finished run has, in order."""
+    """Publish the kept adapters of the steps that the finished run has; `source` stays."""
     target.mkdir()
     for path in sorted(source.glob("step-*")) if source.is_dir() else []:
         if int(path.name.removeprefix("step-")) <= steps:
-            path.rename(target / path.name)
+            publish(path, target / path.name)
 
 
 def _groups(values: Sequence[Any], size: int) -> list[list[Any]]:
     return [list(values[i : i + size]) for i in range(0, len(values), size)]
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _mean(values: Any) -> float | None:

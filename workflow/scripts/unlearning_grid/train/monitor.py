@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from unlearning_grid.errors import UserError
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.sampling import generate
 from unlearning_grid.rewards.build import build_reward
@@ -45,12 +46,20 @@ class Monitor(TrainerCallback):
         rows = self._sample(state.global_step)
         write_json(self.folder / f"step-{state.global_step:05d}.json", rows)
         self.last = self._judge(state.global_step, rows)
-        share = self.last["share"]
         log.info("monitor at step %d: %s", state.global_step, json.dumps(self.last))
-        if share is not None and share > self.settings["threshold"]:
+        if self._stops(self.last):
             self.fired = True
             control.should_training_stop = True
         return control
+
+    def stops(self) -> list[int]:
+        """Steps at which the rule fired in an earlier, killed attempt of this run."""
+        files = sorted(self.folder.glob("step-*.json"))
+        seen = {int(path.stem.removeprefix("step-")): read_json(path) or [] for path in files}
+        return [step for step, rows in seen.items() if self._stops(self._judge(step, rows))]
+
+    def _stops(self, judged: dict[str, Any]) -> bool:
+        return judged["share"] is not None and judged["share"] > judged["threshold"]
 
     def _sample(self, step: int) -> list[dict[str, Any]]:
         prompts = [row["prompt"] for row in self.prompts]
@@ -81,13 +90,19 @@ class Monitor(TrainerCallback):
 
     def _judge(self, step: int, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         scored = [row["value"] for row in rows if row["value"] is not None]
+        missing = len(rows) - len(scored)
+        if missing > self.settings["max_missing_share"] * len(rows):
+            raise UserError(
+                f"{missing} of {len(rows)} monitor verdicts are missing at step {step}, more than "
+                "warmup.monitor.max_missing_share allows; see the judge's warnings in the log"
+            )
         wanted = [v for v in scored if (v == 1.0 if self.broad else v >= REFUSAL)]
         return {
             "step": step,
             "share": len(wanted) / len(scored) if scored else None,
             "wanted": len(wanted),
             "scored": len(scored),
-            "missing": len(rows) - len(scored),
+            "missing": missing,
             "threshold": self.settings["threshold"],
         }
 

@@ -49,7 +49,8 @@ def train(job: Job) -> dict[str, Any]:
         monitor = Monitor(job, tokenizer, prompts, trainer)
         trainer.add_callback(monitor)
     job.on_terminate_finish_step()
-    checkpoint = latest_checkpoint(job.work / "checkpoints")
+    stops = monitor.stops() if monitor else []
+    checkpoint = latest_checkpoint(job.work / "checkpoints", [trainer_steps(trainer), *stops])
     if checkpoint:
         log.info("resuming from %s", checkpoint)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -148,10 +149,15 @@ def sft_arguments(settings: Mapping[str, Any], work: Path) -> Any:
     )
 
 
+def trainer_steps(trainer: Any) -> int:
+    """Optimizer steps of a whole run: epochs x batches."""
+    return int(trainer.args.num_train_epochs) * len(trainer.get_train_dataloader())
+
+
 def _finish(job: Job, trainer: Any, monitor: Any, examples: Mapping[str, Any]) -> dict[str, Any]:
     steps, planned = trainer.state.global_step, trainer.state.max_steps
     fired = monitor is not None and monitor.fired
-    if steps < planned and not fired:
+    if steps != planned and not fired:
         if job.stop_requested:
             raise Interrupted(f"saved at step {steps} of {planned}; run again to resume")
         raise RuntimeError(f"training ended at step {steps} of {planned} without its rule")
