@@ -50,3 +50,9 @@ def test_a_rule_runs_in_an_awkward_checkout_and_directory(small: dict, tmp_path:
     assert (directory / "results/plan/write_plan.log").is_file()
     again = plan(small, directory, targets=["results/plan/manifest.json"], root=root)
     assert again.jobs == set()
+
+
+def test_the_papers_grid_is_found_from_any_working_directory(tmp_path: Path) -> None:
+    done = snakemake(["-n", "--quiet", "rules"], tmp_path, ["write_plan"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "grid: paper (320 cells)" in done.stdout + done.stderr
