@@ -39,7 +39,7 @@ def _grid(config: Config) -> Iterator[str]:
     for size in grid["sizes"]:
         yield from _one_of("grid.sizes", size, config["models"], "Add it to `models`.")
     for reward in grid["rewards"]:
-        yield from _one_of("grid.rewards", reward, REWARDS, "Register it (docs/rewards.md).")
+        yield from _one_of("grid.rewards", reward, REWARDS, "Register it in rewards/registry.py.")
     everything = expand({**grid, "exclude": []})
     for number, rule in enumerate(grid["exclude"]):
         if not any(matches(cell, rule) for cell in everything):
