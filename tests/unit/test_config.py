@@ -135,7 +135,7 @@ CASES: dict[str, tuple[str, Callable[[Raw], None], str, tuple[str, ...]]] = {
         "demo",
         put("grid/rewards", ["r0-lexx"]),
         'grid.rewards: "r0-lexx" is not one of ',
-        ('Did you mean "r0-lex"?', "docs/rewards.md"),
+        ('Did you mean "r0-lex"?', "rewards/registry.py"),
     ),
     "unknown audit judge": (
         "demo",
