@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from integration.conftest import MICRO, run_micro
-from support import ROOT, environment
+from support import ROOT, environment, snakemake
 
 pytestmark = pytest.mark.xdist_group("micro")
 
@@ -111,12 +111,61 @@ def test_a_second_run_does_nothing(micro):
     assert {p: p.stat().st_mtime_ns for p in before} == before
 
 
+def test_a_changed_set_generates_itself_alone(micro_copy, tmp_path):
+    changed = tmp_path / "changed.yaml"
+    text = MICRO.read_text().replace(
+        "heldout: {max_new_tokens: 24}", "heldout: {max_new_tokens: 8}"
+    )
+    changed.write_text(text)
+    folder = "results/completions/base/tiny/on/bruce-lee"
+    before: Any = pd.read_parquet(micro_copy / folder / "completions.parquet")
+    words = ["--cores", "2", "--configfile", str(changed), "--replace-workflow-config"]
+    done = snakemake(words, micro_copy, [f"{folder}/manifest.json"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = (micro_copy / folder / "generate_completions.log").read_text()
+    assert log.count("kept from an earlier run") == 2
+    after: Any = pd.read_parquet(micro_copy / folder / "completions.parquet")
+    assert before[before["set"] == "heldout"]["tokens"].max() > 8
+    assert after[after["set"] == "heldout"]["tokens"].max() == 8
+    probes = [f[f["set"] != "heldout"].reset_index(drop=True) for f in (before, after)]
+    pd.testing.assert_frame_equal(*probes)
+
+
+def test_the_last_checkpoint_is_not_resumed_past_the_end(micro, micro_copy):
+    """Killed after the last step and before publishing: the same result, not a step more."""
+    work = next((micro_copy / COLD_LEX / "work").glob("*/result")).parent
+    expected = (micro / COLD_LEX / "manifest.json").read_bytes()
+    forget(micro_copy, COLD_LEX)
+    process = start_micro(micro_copy)
+    deadline = time.monotonic() + 180
+    while not (
+        micro_copy / COLD_LEX / f"work/{work.name}/checkpoints/checkpoint-6/complete"
+    ).exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (micro_copy / COLD_LEX / "manifest.json").exists()
+    unlock(micro_copy)
+    words = ["--cores", "2", "--configfile", str(MICRO), "--replace-workflow-config"]
+    done = snakemake(words, micro_copy, [f"{COLD_LEX}/manifest.json"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (micro_copy / COLD_LEX / "manifest.json").read_bytes() == expected
+
+
 def start_micro(directory: Path) -> subprocess.Popen[bytes]:
     """The micro grid in a process group of its own."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
     command += ["--directory", str(directory), "--cores", "1", "--configfile", str(MICRO)]
     command += ["--replace-workflow-config", "--quiet", "all", "--", "all"]
     return subprocess.Popen(command, cwd=ROOT, env=environment(), start_new_session=True)
+
+
+def unlock(directory: Path) -> None:
+    """What a person does once after a controller was killed."""
+    command = [sys.executable, "-m", "snakemake", "--unlock", "--configfile", str(MICRO)]
+    command += ["--replace-workflow-config", "--directory", str(directory)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
 def test_sigkill_in_the_middle_of_grpo_resumes_to_equal_tables(micro, micro_copy):
@@ -131,9 +180,7 @@ def test_sigkill_in_the_middle_of_grpo_resumes_to_equal_tables(micro, micro_copy
     process.wait()
     assert not (micro_copy / COLD_LEX / "manifest.json").exists()
 
-    unlock = [sys.executable, "-m", "snakemake", "--unlock", "--configfile", str(MICRO)]
-    unlock += ["--replace-workflow-config", "--directory", str(micro_copy)]
-    subprocess.run(unlock, cwd=ROOT, check=True, capture_output=True)
+    unlock(micro_copy)
     done = run_micro(micro_copy)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "resuming from" in (micro_copy / COLD_LEX / "train_grpo.log").read_text()
