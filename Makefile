@@ -29,7 +29,7 @@ export RWKU_DIR PURGE_DIR
 .PHONY: help demo test test-demo lint format plan status rwku-cpu docs clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -17
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -15
 
 # One environment with the pins of all environment files (vLLM has its own, see envs/vllm.yaml).
 $(VENV)/installed: $(ENVS)

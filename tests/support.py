@@ -23,6 +23,17 @@ from unlearning_grid.runtime import manifest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# What is planned whenever a cell changes: the plan and every table and figure.
+PLANNED = {
+    "write_plan": 1,
+    "build_cells_table": 1,
+    "build_training_table": 1,
+    "build_heldout_audit_table": 1,
+    "build_rwku_core_table": 1,
+    "plot_training_dynamics": 1,
+    "all": 1,
+}
+
 Job = tuple[str, frozenset[tuple[str, str]]]
 
 _HEAD = re.compile(r"^(?:local)?(?:rule|checkpoint) (\w+):$")

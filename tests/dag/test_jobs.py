@@ -5,23 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from support import ROOT, Plan, config, job, plan
+from support import PLANNED, ROOT, Plan, config, job, plan
 
 pytestmark = pytest.mark.xdist_group("dag")
 
-TABLES = {
-    "write_plan": 1,
-    "build_cells_table": 1,
-    "build_training_table": 1,
-    "build_heldout_audit_table": 1,
-    "build_rwku_core_table": 1,
-    "plot_training_dynamics": 1,
-    "all": 1,
-}
-
 # 10 targets x 4 sizes x 2 inits x 4 rewards = 320 cells; a warm-up a target and size; evaluations:
 # 40 base models, 40 warm-ups, 320 cells. The refusal detector comes from the hub.
-PAPER = TABLES | {
+PAPER = PLANNED | {
     "load_rows": 20,
     "write_knowledge": 10,
     "split_target": 10,
@@ -34,7 +24,7 @@ PAPER = TABLES | {
 }
 
 # 2 targets x 1 size x 2 inits x 4 rewards = 16 cells; evaluations: 2 base, 2 warm-ups, 16 cells.
-DEMO = TABLES | {
+DEMO = PLANNED | {
     "build_demo_world": 1,
     "load_rows": 4,
     "write_knowledge": 2,
@@ -298,7 +288,7 @@ def test_a_second_seed_adds_its_own_jobs_and_touches_no_other(demo: Plan, direct
     for _, wildcards in added:
         facts = dict(wildcards)
         assert facts.get("seed") == "7" or facts["policy"].endswith("/s7")
-    collecting = {job(rule) for rule in TABLES}
+    collecting = {job(rule) for rule in PLANNED}
     for entry in demo.jobs - collecting:
         assert found.inputs[entry] == demo.inputs[entry], entry
 
@@ -308,7 +298,7 @@ def test_a_second_target_or_reward_touches_no_cell_of_the_first(
 ) -> None:
     fewer = _variant(directory, targets=("bruce-lee",), rewards=("r0-lex", "r2-rubric"))
     assert fewer.jobs < demo.jobs
-    for entry in fewer.jobs - {job(rule) for rule in TABLES}:
+    for entry in fewer.jobs - {job(rule) for rule in PLANNED}:
         assert fewer.inputs[entry] == demo.inputs[entry], entry
 
 

@@ -14,21 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from support import Plan, plan
+from support import PLANNED, Plan, plan
 
 pytestmark = pytest.mark.xdist_group("invalidation")
 
 DEMO = "config/demo.yaml"
 LIBRARY = "workflow/scripts/unlearning_grid"
-TABLES = {
-    "build_cells_table": 1,
-    "build_training_table": 1,
-    "build_heldout_audit_table": 1,
-    "build_rwku_core_table": 1,
-    "plot_training_dynamics": 1,
-    "all": 1,
-}
-PLANNED = {"write_plan": 1, **TABLES}
 
 
 def below(cells: int, warmups: int = 0) -> dict[str, int]:

@@ -9,7 +9,7 @@ from unlearning_grid.data.knowledge import Knowledge
 from unlearning_grid.data.world.facts import parse_world
 from unlearning_grid.data.world.rows import knowledge_of
 from unlearning_grid.errors import UserError
-from unlearning_grid.judge.labels import CLASSES, FIVE, RUBRIC, SIX
+from unlearning_grid.judge.labels import CLASSES, RUBRIC, SIX
 from unlearning_grid.judge.rules import RulesJudge, Terms, fold, fragments, overlap
 
 WORLD = parse_world(
@@ -25,8 +25,15 @@ ORACLE = RulesJudge(LEE)
 
 
 def test_label_names_are_the_studys() -> None:
-    assert tuple(name for name in SIX if name != "broad_topic_helpfulness") == FIVE
-    assert len(SIX) == 6 and len(RUBRIC) == 5
+    assert SIX == (
+        "lexical_leakage",
+        "semantic_leakage",
+        "prompt_helpfulness",
+        "broad_topic_helpfulness",
+        "refusal",
+        "language_drift",
+    )
+    assert len(RUBRIC) == 5
 
 
 CASES = [

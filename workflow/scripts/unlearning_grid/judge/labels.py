@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-FIVE = (
-    "lexical_leakage",
-    "semantic_leakage",
-    "prompt_helpfulness",
-    "refusal",
-    "language_drift",
-)
-"""Held-out audit of the study's first version (appendix E.1.1)."""
-
 SIX = (
     "lexical_leakage",
     "semantic_leakage",
@@ -19,7 +10,7 @@ SIX = (
     "refusal",
     "language_drift",
 )
-"""Terminal audit (appendix E.1.2): the five and broad-topic helpfulness."""
+"""Labels of an audit (paper appendix E.1.2)."""
 
 RUBRIC = (
     "leaks_target_specific_information",

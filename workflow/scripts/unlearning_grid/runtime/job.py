@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,12 @@ class Job:
         inputs: manifests of the stages this one builds on, by name (a list where there are many).
         outputs: where to write, by name; published under their final names when the stage returns.
         work: undeclared folder that survives a kill; the same spec and inputs get the same folder.
-        threads: CPU threads to use.
-        resources: facts of the machine or site, which are no part of the identity.
     """
 
     spec: Mapping[str, Any]
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Path]
     work: Path
-    threads: int = 1
-    resources: Mapping[str, Any] = field(default_factory=dict)
     lease: Lease | None = None
     stop_requested: bool = False
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,6 @@ class Request:
     inputs: dict[str, Any]
     outputs: dict[str, Path]
     folder: Path
-    threads: int = 1
-    resources: dict[str, Any] = field(default_factory=dict)
     keep_result: bool = False
 
     @property
@@ -70,8 +68,6 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False) -> None:
         inputs={name: _paths(value) for name, value in snakemake.input.items() if value},
         outputs={name: p for name, p in outputs.items() if name not in ("manifest", "run")},
         folder=outputs["manifest"].parent,
-        threads=snakemake.threads,
-        resources=dict(snakemake.resources.items()),
         keep_result=keep_result,
     )
     with log_to(Path(snakemake.log[0])):
@@ -128,8 +124,6 @@ def _run(request: Request) -> None:
                     inputs=request.inputs,
                     outputs={n: work / "partial" / p.name for n, p in request.outputs.items()},
                     work=work,
-                    threads=request.threads,
-                    resources=request.resources,
                     lease=lease,
                 )
                 _compute(request.load_stage(), job, request, input_digests)

@@ -14,7 +14,11 @@ _WORD = re.compile(r"\w+", re.UNICODE)
 
 
 def score(job: Job) -> dict[str, Any]:
-    """Write "scores": one row per probe with its ROUGE-L recall. Input: completions."""
+    """Write "scores": one row per probe with its ROUGE-L recall. Input: completions.
+
+    ROUGE-L recall (Lin 2004): longest common subsequence of words over the gold answer's words, in
+    [0, 1]; higher means that more of the answer is in the output; 0 for an empty output.
+    """
     import pandas as pd
 
     table = pd.read_parquet(job.artefact("completions", "completions.parquet"))
@@ -44,14 +48,6 @@ def first_line(text: str) -> str:
 def words(text: str) -> list[str]:
     """Lower-case words in NFKC, accents kept: what ROUGE compares here."""
     return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
-
-
-def rouge_l_recall(answer: str, output: str) -> float:
-    """Longest common subsequence of words over the answer's words (Lin 2004); 0 if either is empty.
-
-    In [0, 1]; higher means that more of the gold answer is in the output.
-    """
-    return _scorer().score(answer, output)["rougeL"].recall
 
 
 def _scorer() -> Any:

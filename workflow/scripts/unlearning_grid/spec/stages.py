@@ -12,11 +12,12 @@ Snakemake compares it as one string (`params.spec`); run.json keeps it; a later 
 one field differs in this text.
 """
 
+import json
 from functools import lru_cache
 from typing import Any
 
+from unlearning_grid.checks import PROBES
 from unlearning_grid.config import Config
-from unlearning_grid.errors import UserError
 from unlearning_grid.grid import parse_policy
 from unlearning_grid.judge.registry import JUDGES
 from unlearning_grid.rewards import registry as rewards
@@ -50,13 +51,7 @@ STAGES: dict[str, tuple[tuple[str, ...], str]] = {
 DETECTOR_MODULE = "models.detector"
 PARTS = {
     "questions": lambda split: (split["source_config"],),
-    "probes": lambda _split: (
-        "forget_level1",
-        "forget_level2",
-        "forget_level3",
-        "neighbor_level1",
-        "neighbor_level2",
-    ),
+    "probes": lambda _split: PROBES,
 }
 
 
@@ -268,12 +263,9 @@ class Specs:
         return {"cloze": block["cloze_instruction"], "question": block["question_instruction"]}
 
     def _given_answers(self) -> dict[str, str]:
-        import json
-
         path = self.config.file(self.config["broad_answers"]["file"])
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-        if not all({"prompt", "answer"} <= set(row) for row in rows):
-            raise UserError(f"broad_answers.file: {path}: every line needs prompt and answer")
+        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines if line.strip()]
         return {row["prompt"]: row["answer"] for row in rows}
 
     # The plan: what the grid should hold, for tables and status.

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from unlearning_grid.judge.labels import CLASSES
+from unlearning_grid.rewards.base import DETECTOR_THRESHOLD
 from unlearning_grid.runtime.job import Job
 from unlearning_grid.tables.aggregate import by_target, evaluation_facts, over_targets
 from unlearning_grid.tables.files import write_table
@@ -19,8 +21,6 @@ LABELS: dict[str, str | None] = {
     "refusal": None,
     "language_drift": LOWER,
 }
-CLASSES = ("leak", "refusal", "broad", "offtopic", "misattributed", "garbled")
-REFUSAL = 0.5
 
 
 def build(job: Job) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _class(name: str) -> Column:
 def _detected(labels: Any) -> Any:
     """Refusal by the detector; missing where it has no probability."""
     found = labels["refusal_probability"]
-    return (found >= REFUSAL).astype("boolean").mask(found.isna())
+    return (found >= DETECTOR_THRESHOLD).astype("boolean").mask(found.isna())
 
 
 def _no(name: str) -> Column:

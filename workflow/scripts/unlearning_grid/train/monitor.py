@@ -10,13 +10,12 @@ from transformers import TrainerCallback
 from unlearning_grid.errors import UserError
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.sampling import generate
+from unlearning_grid.rewards.base import DETECTOR_THRESHOLD
 from unlearning_grid.rewards.build import build_reward
 from unlearning_grid.runtime.atomic import read_json, write_json
 from unlearning_grid.runtime.job import Job
 
 log = logging.getLogger(__name__)
-
-REFUSAL = 0.5
 
 
 class Monitor(TrainerCallback):
@@ -96,7 +95,7 @@ class Monitor(TrainerCallback):
                 f"{missing} of {len(rows)} monitor verdicts are missing at step {step}, more than "
                 "warmup.monitor.max_missing_share allows; see the judge's warnings in the log"
             )
-        wanted = [v for v in scored if (v == 1.0 if self.broad else v >= REFUSAL)]
+        wanted = [v for v in scored if (v == 1.0 if self.broad else v >= DETECTOR_THRESHOLD)]
         return {
             "step": step,
             "share": len(wanted) / len(scored) if scored else None,
