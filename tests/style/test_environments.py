@@ -15,7 +15,11 @@ from support import ROOT
 from unlearning_grid.spec.stages import STAGES
 
 FILES = sorted((ROOT / "envs").glob("*.yaml"))
-NAMES_OF_PACKAGES = {"yaml": "pyyaml", "rouge_score": "rouge-score"}
+NAMES_OF_PACKAGES = {
+    "ahocorasick": "pyahocorasick",
+    "rouge_score": "rouge-score",
+    "yaml": "pyyaml",
+}
 # Comes with torch and transformers, which decide its version.
 FOLLOWS = {"safetensors"}
 
@@ -93,7 +97,13 @@ def test_an_environment_holds_what_its_stage_imports(rule: str) -> None:
 
 def extra_roots(rule: str) -> set[str]:
     """Modules that a stage imports by name, through a registry."""
-    if rule not in ("train_grpo", "train_warmup", "audit_completions"):
+    if rule not in (
+        "train_grpo",
+        "train_warmup",
+        "audit_completions",
+        "audit_again",
+        "audit_rollouts",
+    ):
         return set()
     return {n for n in NAMES if n.startswith(("rewards.", "judge."))} | {"models.detector"}
 
