@@ -70,6 +70,10 @@ class Tree:
             }
         )
 
+    def digest(self, folder: Path) -> str:
+        """Digest of a folder's spec."""
+        return digest_text(self.spec(folder))
+
     @property
     def plan(self) -> dict[str, Any]:
         """What write_plan writes for this grid."""
@@ -81,7 +85,8 @@ class Tree:
             "name": "tree",
             "cells": [vars(c) | {"policy": c.policy, "warmup": c.warmup} for c in self.cells],
             "evaluations": [dict(vars(item)) for item in wanted],
-            "expected": {f.as_posix(): digest_text(self.spec(f)) for f in folders},
+            "opinions": [],
+            "expected": {f.as_posix(): self.digest(f) for f in folders},
         }
 
     def results(self, strict: bool = False) -> Results:

@@ -29,6 +29,8 @@ PLANNED = {
     "build_cells_table": 1,
     "build_training_table": 1,
     "build_heldout_audit_table": 1,
+    "build_terminal_audit_table": 1,
+    "build_judge_agreement_table": 1,
     "build_rwku_core_table": 1,
     "plot_training_dynamics": 1,
     "all": 1,

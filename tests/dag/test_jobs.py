@@ -12,6 +12,7 @@ pytestmark = pytest.mark.xdist_group("dag")
 # 10 targets x 4 sizes x 2 inits x 4 rewards = 320 cells; a warm-up a target and size; evaluations:
 # 40 base models, 40 warm-ups, 320 cells. The refusal detector comes from the hub.
 PAPER = PLANNED | {
+    "evaluate_refusal_detectors": 1,
     "load_rows": 20,
     "write_knowledge": 10,
     "split_target": 10,
@@ -20,11 +21,13 @@ PAPER = PLANNED | {
     "train_grpo": 320,
     "generate_completions": 400,
     "audit_completions": 400,
+    "audit_rollouts": 320,
     "evaluate_rwku": 400,
 }
 
 # 2 targets x 1 size x 2 inits x 4 rewards = 16 cells; evaluations: 2 base, 2 warm-ups, 16 cells.
 DEMO = PLANNED | {
+    "evaluate_refusal_detectors": 1,
     "build_demo_world": 1,
     "load_rows": 4,
     "write_knowledge": 2,
@@ -35,6 +38,8 @@ DEMO = PLANNED | {
     "train_grpo": 16,
     "generate_completions": 20,
     "audit_completions": 20,
+    "audit_again": 20,
+    "audit_rollouts": 16,
     "evaluate_rwku": 20,
 }
 
@@ -67,12 +72,12 @@ def policy(cell: dict[str, str]) -> str:
 
 def test_the_papers_grid_has_exactly_these_jobs(paper: Plan) -> None:
     assert paper.counts == PAPER
-    assert sum(paper.counts.values()) == 1617
+    assert sum(paper.counts.values()) == 1940
 
 
 def test_the_demo_has_exactly_these_jobs(demo: Plan) -> None:
     assert demo.counts == DEMO
-    assert sum(demo.counts.values()) == 97
+    assert sum(demo.counts.values()) == 136
 
 
 def test_all_is_what_runs_without_a_target(demo: Plan, directory: Path) -> None:
@@ -204,11 +209,45 @@ def test_tables_are_made_from_the_plan_and_every_result_they_show(demo: Plan) ->
         "build_training_table": plan_file | trained,
         "plot_training_dynamics": plan_file | trained,
         "build_heldout_audit_table": plan_file | trained | stage("audit"),
+        "build_terminal_audit_table": plan_file
+        | trained
+        | {p for p in stage("terminal") if "/grpo/" in p},
+        "build_judge_agreement_table": plan_file
+        | trained
+        | stage("audit")
+        | stage("opinions/lower-bound/r0"),
         "build_rwku_core_table": plan_file | trained | stage("rwku"),
     }
     for rule, inputs in expected.items():
         assert set(demo.inputs[job(rule)]) == inputs, rule
     assert demo.inputs[job("write_plan")] == ()
+
+
+def test_weighted_terms_are_made_for_the_reward_that_needs_them(directory: Path) -> None:
+    changed = config("demo")
+    changed["grid"] |= {"rewards": ["r0-lex", "r3-fuzzy", "pagerank-lex"], "inits": ["cold"]}
+    changed["term_weights"] = {"size": "tiny"}
+    found = plan(changed, directory)
+    assert found.counts["weigh_terms"] == 2
+    for cell in cells_of(found):
+        weights = f"results/data/{cell['target']}/term_weights/manifest.json"
+        inputs = found.inputs[job("train_grpo", **cell)]
+        assert (weights in inputs) == (cell["reward"] == "pagerank-lex"), cell
+    for target in ("bruce-lee", "karl-marx"):
+        weighed = found.inputs[job("weigh_terms", target=target)]
+        assert weighed == ("results/world/manifest.json",)
+
+
+def test_further_opinions_are_asked_by_judge_and_replicate(directory: Path) -> None:
+    changed = config("config")
+    changed["judges"]["second"] = changed["judges"]["audit"] | {"model": "other"}
+    changed["agreement"] = {"judges": ["second"], "replicates": 2, "max_prompts": 5}
+    changed["grid"] |= {"sizes": ["7b"], "inits": ["cold"], "targets": ["karl-marx"]}
+    found = plan(changed, directory)
+    asked = {(w["judge"], w["replicate"], w["policy"]) for w in found.of("audit_again")}
+    policies = {w["policy"] for w in found.of("audit_completions")}
+    opinions = {("second", "0"), ("audit", "1"), ("audit", "2")}
+    assert asked == {(*opinion, policy) for opinion in opinions for policy in policies}
 
 
 def test_a_table_without_evaluations_plans_none(directory: Path) -> None:
@@ -255,9 +294,11 @@ def test_an_exclusion_leaves_out_exactly_the_cells_it_matches(demo: Plan, direct
         "train_grpo",
         "generate_completions",
         "audit_completions",
+        "audit_again",
+        "audit_rollouts",
         "evaluate_rwku",
     }
-    assert len(gone) == 2 * 4  # two targets: the cell and its three evaluation stages
+    assert len(gone) == 2 * 6  # two targets: the cell and its five evaluation stages
     for name, wildcards in gone:
         facts = dict(wildcards)
         shown = policy(facts) if name == "train_grpo" else facts["policy"]
@@ -283,6 +324,8 @@ def test_a_second_seed_adds_its_own_jobs_and_touches_no_other(demo: Plan, direct
         "train_grpo": 16,
         "generate_completions": 18,
         "audit_completions": 18,
+        "audit_again": 18,
+        "audit_rollouts": 16,
         "evaluate_rwku": 18,
     }
     for _, wildcards in added:

@@ -19,7 +19,16 @@ from support import ROOT, environment, snakemake
 
 pytestmark = pytest.mark.xdist_group("micro")
 
-TABLES = ("cells", "training", "heldout_audit", "heldout_audit_targets", "rwku_core")
+TABLES = (
+    "cells",
+    "training",
+    "heldout_audit",
+    "heldout_audit_targets",
+    "terminal_audit",
+    "judge_agreement",
+    "refusal_detectors",
+    "rwku_core",
+)
 COLD_LEX = "results/grpo/tiny/bruce-lee/cold/r0-lex/s0"
 CELLS = [
     ("cold", "r0-lex"),
@@ -37,7 +46,8 @@ def tables(directory: Path, folder: str = "results/tables") -> dict[str, Any]:
 def forget(directory: Path, result: str) -> None:
     """Delete a policy's training and everything that was made from it."""
     policy = result.removeprefix("results/")
-    for path in (result, *(f"results/{s}/{policy}" for s in ("completions", "audit", "rwku"))):
+    stages = ("completions", "audit", "opinions/lower-bound/r0", "terminal", "rwku")
+    for path in (result, *(f"results/{stage}/{policy}" for stage in stages)):
         shutil.rmtree(directory / path)
     shutil.rmtree(directory / "results/tables")
     shutil.rmtree(directory / "results/figures")
@@ -95,6 +105,44 @@ def test_heldout_table_has_every_policy_and_both_counts(micro):
     learned = table[(table["population"] == "learned") & (table["metric"] == "semantic_leakage")]
     stopped = learned[(learned["init"] == "cold") & (learned["reward"] == "r2-rubric")]
     assert stopped["n"].item() == 0 and stopped["cells_no_learning"].item() == 1
+
+
+def test_the_last_rollouts_are_labelled_as_they_were_sampled(micro):
+    """Three rollouts are all there are: every row of the run, each counted once."""
+    labels: Any = pd.read_parquet(
+        micro / "results/terminal/grpo/tiny/bruce-lee/cold/r0-lex/s0/on/bruce-lee/labels.parquet"
+    )
+    rollouts: Any = pd.read_parquet(micro / COLD_LEX / "rollouts.parquet")
+    keys = ["rollout", "group", "sample", "prompt", "completion", "reward"]
+    pd.testing.assert_frame_equal(labels[keys], rollouts[keys])
+    same = labels.groupby(["prompt", "completion"])["class"].nunique()
+    assert (same == 1).all(), "one text, one verdict"
+    table = tables(micro)["terminal_audit"]
+    rows = table[(table["population"] == "evaluated") & (table["metric"] == "semantic_leakage")]
+    assert list(zip(rows["init"], rows["reward"], strict=True)) == CELLS
+    cold = rows.iloc[0]
+    assert cold["median"] == pytest.approx(labels["semantic_leakage"].mean())
+
+
+def test_the_lower_bound_is_measured_against_the_oracle(micro):
+    table = tables(micro)["judge_agreement"]
+    pooled = table[table["kind"].isna()].set_index(["comparison", "label"])
+    leaks = pooled.loc[("judges", "semantic_leakage")]
+    assert (leaks["first"], leaks["second"]) == ("rules:oracle", "rules:lower-bound")
+    assert leaks["n"] == 6 * 8 and leaks["missing"] == 0
+    assert leaks["second_rate"] <= leaks["first_rate"], "a lower bound"
+    broad = pooled.loc[("judges", "broad_topic_helpfulness")]
+    assert broad["n"] == 0 and broad["missing"] == 6 * 8, "it cannot tell, and says so"
+    assert pooled.loc[("detector", "refusal")]["n"] == 6 * 8
+
+
+def test_the_detectors_are_checked_and_an_absent_one_is_missing_not_zero(micro):
+    table = tables(micro)["refusal_detectors"]
+    assert {"micro-refusal", "phrases"} <= set(table["detector"])
+    garak = table[table["detector"] == "garak-refusal-detector"]
+    if (garak["status"] == "missing").any():  # its weights are not on this machine
+        assert garak[["flagged", "accuracy"]].isna().all(axis=None)
+        assert "garak-llm/garak-refusal-detector" in garak["reason"].iloc[0]
 
 
 def test_figure_and_csv_are_there(micro):

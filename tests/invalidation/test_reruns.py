@@ -26,8 +26,10 @@ def below(cells: int, warmups: int = 0) -> dict[str, int]:
     """Everything that follows retraining so many cells and warm-ups."""
     n = cells + warmups
     training = {"train_warmup": warmups} if warmups else {}
-    evaluation = dict.fromkeys(("generate_completions", "audit_completions", "evaluate_rwku"), n)
-    return training | {"train_grpo": cells} | evaluation | PLANNED
+    rules = ("generate_completions", "audit_completions", "audit_again", "evaluate_rwku")
+    evaluation = dict.fromkeys(rules, n)
+    training |= {"train_grpo": cells, "audit_rollouts": cells}
+    return training | evaluation | PLANNED
 
 
 def replace(name: str, old: str, new: str) -> Callable[[Path], None]:
@@ -101,6 +103,10 @@ EDITS: dict[str, tuple[Callable[[Path], None], dict[str, int]]] = {
         replace("resources/demo/forbidden_terms.yaml", "Jeet Kune Do", "Jeet Kune"),
         below(cells=4),
     ),
+    "one hard term of one target, which the lower bound looks for": (
+        replace("resources/demo/forbidden_terms.yaml", "hard: [Bruce Lee", "hard: [Bruce Lee Jr"),
+        below(cells=4) | {"audit_again": 10},
+    ),
     "code of the trainer": (append(f"{LIBRARY}/train/grpo.py", "\nEXTRA = 1\n"), below(cells=16)),
     "one setting of GRPO": (
         replace(DEMO, "max_steps: 60", "max_steps: 62"),
@@ -124,17 +130,31 @@ EDITS: dict[str, tuple[Callable[[Path], None], dict[str, int]]] = {
     ),
     "the audit's judge": (
         replace(DEMO, "audit: {provider: rules}", "audit: {provider: rules, seed: 1}"),
-        {"audit_completions": 20, **PLANNED},
+        {"audit_completions": 20, "audit_rollouts": 16, **PLANNED},
     ),
     "code of the audit": (
         append(f"{LIBRARY}/audit/heldout.py", "\nEXTRA = 1\n"),
-        {"audit_completions": 20, **PLANNED},
+        {"audit_completions": 20, "audit_again": 20, **PLANNED},
     ),
+    "the second judge": (
+        replace(DEMO, "knowledge: answers}", "knowledge: answers, seed: 1}"),
+        {"audit_again": 20, **PLANNED},
+    ),
+    "a sentence that the detectors are checked on": (
+        replace("resources/refusal_sentences.yaml", "refusal: true", "refusal: false"),
+        {"evaluate_refusal_detectors": 1, **PLANNED},
+    ),
+    "how a judge is sent its requests": (
+        append(f"{LIBRARY}/remote/transport.py", "\nEXTRA = 1\n"),
+        {},
+    ),
+    "the judge cache": (append(f"{LIBRARY}/remote/cache.py", "\nEXTRA = 1\n"), {}),
     "length of the held-out answers": (
         replace(DEMO, "heldout: {max_new_tokens: 24}", "heldout: {max_new_tokens: 25}"),
         {
             "generate_completions": 20,
             "audit_completions": 20,
+            "audit_again": 20,
             "evaluate_rwku": 20,
             **PLANNED,
         },

@@ -17,13 +17,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("judge",),
     ("models",),
     ("data",),
+    ("remote",),
     ("runtime",),
     ("spec",),
     ("paths",),
     ("config",),
     ("grid",),
     ("rewards.registry", "judge.registry"),
-    ("rewards.base", "judge.labels"),
+    ("rewards.base",),
+    ("judge.base", "judge.labels"),
     ("errors",),
 )
 # Names and declarations without behaviour, which the checks of a configuration need: they lie

@@ -13,7 +13,18 @@ from unlearning_grid.spec.stages import STAGES
 SCRIPTS = ROOT / "workflow" / "scripts"
 COLLECTING = {"all", "partial"}  # targets only: nothing runs
 STANDALONE = {"convert_gguf_model"}  # run by `make rwku-cpu`, no rule needs it
-VERBS = {"load", "write", "split", "train", "build", "generate", "audit", "evaluate", "plot"}
+VERBS = {
+    "load",
+    "write",
+    "split",
+    "train",
+    "build",
+    "generate",
+    "audit",
+    "evaluate",
+    "plot",
+    "weigh",
+}
 
 RULES = rules()
 WORKING = [rule for name, rule in RULES.items() if name not in COLLECTING]

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from judge_server import judge_block
 from support import real_manifest
 from unlearning_grid.data import broad
 from unlearning_grid.data.knowledge import Knowledge, dump_knowledge
 from unlearning_grid.data.rwku import read_jsonl, write_jsonl
 from unlearning_grid.errors import UserError
+from unlearning_grid.paths import JUDGE_CACHE
 from unlearning_grid.runtime.job import Job
 
 ITEMS = [
@@ -90,13 +92,19 @@ def test_drafts_that_name_the_target_or_are_empty_are_drawn_again():
     ],
 )
 def test_names_are_whole_words_without_case(text, named):
-    pattern = broad.name_pattern(["J.Lo", "J-Lo", "Lopez"])
-    assert bool(pattern.search(text)) is named
+    assert broad.name_matcher(["J.Lo", "J-Lo", "Lopez"]).any(text) is named
 
 
 def test_no_names_is_an_error():
     with pytest.raises(UserError, match="aliases is empty"):
-        broad.name_pattern([])
+        broad.name_matcher([])
+
+
+def test_of_overlapping_names_the_first_and_longer_one_is_covered():
+    names = broad.name_matcher(["Karl", "Karl Marx", "Marx Senior"])
+    covered = broad.replace_names("Karl Marx Senior met KARL; karls did not.", names, "X")
+    assert covered == "X Senior met X; karls did not."
+    assert broad.replace_names("Nobody.", names, "X") == "Nobody."
 
 
 @pytest.mark.parametrize(
@@ -184,6 +192,20 @@ def test_stage_with_given_answers(make_job):
         (None, "empty", 1),
         ("Places matter.", "ok", 1),
     ]
+
+
+def test_stage_with_a_model_behind_an_api(make_job, server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    server.say = lambda asked: f"Marx {asked.data['prompt']}" if not asked.before else "Towns."
+    judge = judge_block("chat", structured="none", name="teacher", prompt=None)
+    settings = {"provider": "api", "judge": judge, "prompt": "Teach.", "max_draws": 2}
+    for _ in range(2):  # the second time from the cache
+        job = make_job(settings)
+        assert broad.write(job)["answered"] == 4
+        found = [(r["answer"], r["draws"]) for r in read_jsonl(job.outputs["answers"])]
+        assert found == [("Towns.", 2)] * 4
+        assert len(server.asked) == 8
+    assert (tmp_path / JUDGE_CACHE).is_dir()
 
 
 def test_stage_errors(make_job):

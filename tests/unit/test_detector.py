@@ -15,7 +15,7 @@ from unlearning_grid.data.world.facts import parse_world
 from unlearning_grid.data.world.rows import knowledge_of, rwku_rows
 from unlearning_grid.data.world.tokenizer import train_tokenizer
 from unlearning_grid.errors import UserError
-from unlearning_grid.models.detector import RefusalDetector, refusal_index
+from unlearning_grid.models.detector import RefusalDetector, load_detector, refusal_index
 from unlearning_grid.models.detector_training import (
     Examples,
     collect,
@@ -115,9 +115,123 @@ def test_long_text_is_cut_to_the_models_positions(tokenizer: Any) -> None:
     assert 0 < detector.probabilities([long])[0] < 1
 
 
-def test_missing_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere"):
+REVISION = "0" * 40
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="detector.repo '.*nowhere': cannot be loaded .*folder"):
         RefusalDetector.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("local_only", [False, True])
+def test_a_hub_out_of_reach_names_the_key_and_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local_only: bool
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match="detector.repo 'nobody/nothing': cannot be") as caught:
+        RefusalDetector.load("nobody/nothing", REVISION, local_only=local_only)
+    message = str(caught.value)
+    assert f"hf download nobody/nothing --revision {REVISION}" in message
+    assert "detector.train" in message and "\n" not in message
+
+
+# ---- ModernBERT, the architecture of the study's detector -------------------------------------
+
+
+def modern(
+    folder: Path, tokenizer: Any, labels: Mapping[int, str], pooling: Any = "cls", **written: Any
+) -> Path:
+    """A random ModernBERT classifier, the same weights at every call, saved with its tokenizer.
+
+    Its windows of 8 tokens are shorter than most texts, so padding lies inside them.
+    """
+    import torch
+    from transformers import ModernBertConfig, ModernBertForSequenceClassification
+
+    torch.manual_seed(5)
+    special = {f"{name}_token_id": tokenizer.pad_token_id for name in ("cls", "bos", "eos", "sep")}
+    config = ModernBertConfig(
+        vocab_size=640,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        local_attention=8,
+        initializer_range=0.5,
+        classifier_pooling=pooling,
+        id2label=dict(labels),
+        label2id={v: k for k, v in labels.items()},
+        pad_token_id=tokenizer.pad_token_id,
+        **special,
+    )
+    ModernBertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if written:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | written))
+    assert (folder / "model.safetensors").is_file()
+    return folder
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_modernbert_scores_alone_as_in_a_padded_batch(
+    tmp_path: Path, tokenizer: Any, pooling: str, attention: str
+) -> None:
+    folder = modern(tmp_path, tokenizer, {0: "refusal", 1: "non-refusal"}, pooling)
+    detector = RefusalDetector.load(folder)
+    assert detector.model.config._attn_implementation == "sdpa"
+    detector.model.set_attn_implementation(attention)
+    texts = [*TEXTS, "Many people live in several cities. " * 6, "I am sorry."]
+    alone = [detector.probabilities([text])[0] for text in texts]
+    assert detector.probabilities(texts) == pytest.approx(alone, abs=1e-6)
+    assert len({round(p, 3) for p in alone}) == len(texts)
+    assert next(detector.model.parameters()).dtype.itemsize == 4
+
+
+def test_modernbert_polarity_survives_a_save(tmp_path: Path, tokenizer: Any) -> None:
+    orders = ({0: "refusal", 1: "non-refusal"}, {0: "non-refusal", 1: "refusal"})
+    one, other = (
+        RefusalDetector.load(modern(tmp_path / str(i), tokenizer, labels)).probabilities(TEXTS)
+        for i, labels in enumerate(orders)
+    )
+    assert [a + b for a, b in zip(one, other, strict=True)] == pytest.approx([1.0] * 4)
+    assert max(abs(p - 0.5) for p in one) > 0.05
+
+
+def test_a_published_config_that_asks_for_compilation_changes_nothing(
+    tmp_path: Path, tokenizer: Any
+) -> None:
+    """ModernBERT on the hub has `reference_compile` and the layers' old spelling."""
+    labels = {0: "refusal", 1: "non-refusal"}
+    plain = RefusalDetector.load(modern(tmp_path / "a", tokenizer, labels))
+    old = {"reference_compile": True, "layer_types": None, "global_attn_every_n_layers": 3}
+    published = RefusalDetector.load(modern(tmp_path / "b", tokenizer, labels, **old))
+    assert published.probabilities(TEXTS) == plain.probabilities(TEXTS)
+
+
+def test_weights_that_are_no_safetensors_are_refused(tmp_path: Path, tokenizer: Any) -> None:
+    folder = modern(tmp_path, tokenizer, {0: "refusal", 1: "non-refusal"})
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        RefusalDetector.load(folder)
+
+
+def test_the_spec_names_a_trained_detector_or_one_on_the_hub(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modern(tmp_path / "model", tokenizer, {0: "refusal", 1: "non-refusal"})
+    inputs = {"detector": real_manifest(tmp_path, "model")}
+    job = Job(spec={"settings": {}}, inputs=inputs, outputs={}, work=tmp_path)
+    trained = load_detector(job, {"name": "own"}).probabilities(TEXTS)
+    assert trained == RefusalDetector.load(tmp_path / "model").probabilities(TEXTS)
+    asked: list[Any] = []
+    monkeypatch.setattr(RefusalDetector, "load", lambda *a, **k: asked.append((a, k)))
+    load_detector(job, {"name": "x", "repo": "a/x", "revision": REVISION})
+    assert asked[0][0] == ("a/x",) and asked[0][1]["revision"] == REVISION
+    assert not asked[0][1].get("local_only")
 
 
 # ---- examples ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import pytest
 
+from unlearning_grid.data.gold import no_fact, open_knowledge
 from unlearning_grid.data.knowledge import (
     Knowledge,
     dump_knowledge,
@@ -33,6 +34,7 @@ def test_round_trip_and_stable_bytes(tmp_path) -> None:
         names=["Bruce Lee", "Lee"],
         facts=["Jeet Kune Do"],
         closed=True,
+        gold=[{"prompt": "Who?", "answer": "Brandon", "level": "1"}],
         prompts={"who?": {"topic": "family", "answer": "Brandon"}},
         others={"Karl Marx": ["Trier"]},
         broad={"family": ["Families matter."]},
@@ -44,6 +46,37 @@ def test_round_trip_and_stable_bytes(tmp_path) -> None:
     assert load_knowledge(tmp_path / "b.json") == knowledge
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
     assert "Élan" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+def test_a_file_without_gold_answers_is_read(tmp_path) -> None:
+    path = tmp_path / "old.json"
+    path.write_text('{"subject": "X", "names": [], "facts": [], "closed": false}')
+    assert load_knowledge(path) == Knowledge("X", [], [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("Trier", None),
+        ("1818", None),
+        ("UK", "short"),
+        ("(UK).", "short"),  # edge punctuation is no character of an answer
+        (" The ", "short"),
+        ("", "short"),
+        ("Marx", "name"),
+        ("KARL  MÁRX", "name"),
+        ("Karl Marx Sr.", None),
+    ],
+)
+def test_which_answers_are_no_facts(answer: str, reason: str | None) -> None:
+    assert no_fact(answer, ["Karl Marx", "Marx"]) == reason
+
+
+def test_open_knowledge_keeps_each_fact_once_and_every_row() -> None:
+    answers = [" Cézanne", "cezanne", "Karl Marx", "UK", "Day\u2011Lewis", "Day-Lewis"]
+    gold = [{"prompt": "Who?", "answer": answer, "level": "2"} for answer in answers]
+    made = open_knowledge("Karl Marx", ["Marx"], gold)
+    assert made == Knowledge("Karl Marx", ["Marx"], ["Cézanne", "Day\u2011Lewis"], gold=gold)
 
 
 def test_entry_of_known_and_unknown_prompt() -> None:

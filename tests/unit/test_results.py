@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from label_rows import share
 from results_tree import NO_LEARNING, Tree, working_in
 from unlearning_grid.errors import UserError
 from unlearning_grid.paths import policy_dir, stage_dir
@@ -51,16 +52,6 @@ def killed(folder: Path, spec_digest: str) -> None:
     work = folder / "work" / "0123456789abcdef"
     work.mkdir(parents=True)
     Ledger(folder, work.name, spec_digest, "nonce")._append(event="start")
-
-
-def labels(leaks: list[bool]) -> pd.DataFrame:
-    """Labels of completions that leak or are broad."""
-    frame = pd.DataFrame({"semantic_leakage": pd.array(leaks, dtype="boolean")})
-    for name in ("lexical_leakage", "prompt_helpfulness", "refusal", "language_drift"):
-        frame[name] = pd.array([False] * len(leaks), dtype="boolean")
-    frame["broad_topic_helpfulness"] = ~frame["semantic_leakage"]
-    frame["class"] = ["leak" if leak else "broad" for leak in leaks]
-    return frame.assign(refusal_probability=0.1, judge="rules", detector="demo-refusal")
 
 
 def test_nothing_is_there_and_every_cell_is_shown(tree: Tree) -> None:
@@ -151,7 +142,7 @@ def test_an_input_that_vanished_makes_a_result_stale(tree: Tree) -> None:
 def test_what_a_stale_result_led_to_is_not_counted(tree: Tree) -> None:
     """The chain holds to its end: the policy is new, its completions and labels are old."""
     tree.train(LEE_COLD)
-    tree.evaluate(LEE_COLD, "bruce-lee", audit=labels([True, True]))
+    tree.evaluate(LEE_COLD, "bruce-lee", audit=share(2, of=2))
     assert rate(tree) == 1.0
     shutil.rmtree(policy_dir(LEE_COLD))
     tree.train(LEE_COLD, {"status": "learned", "steps": 58})
@@ -218,7 +209,7 @@ def test_an_accepted_edit_is_shown(tree: Tree) -> None:
 def test_evaluated_means_every_stage_is_there(tree: Tree) -> None:
     tree.train(LEE_COLD)
     scores = pd.DataFrame({"set": ["rwku-forget"], "level": [1], "rouge_l_recall": [0.5]})
-    tree.evaluate(LEE_COLD, "bruce-lee", audit=labels([False]))
+    tree.evaluate(LEE_COLD, "bruce-lee", audit=share(0, of=1))
     row = cells_table(tree.results()).set_index("policy").loc[LEE_COLD]
     assert not row["evaluated"]
     assert (row["state_audit"], row["state_rwku"]) == ("current", "not-run")

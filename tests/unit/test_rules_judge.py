@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unlearning_grid.data.knowledge import Knowledge
+from unlearning_grid.data.knowledge import Knowledge, dump_knowledge
 from unlearning_grid.data.world.facts import parse_world
 from unlearning_grid.data.world.rows import knowledge_of
 from unlearning_grid.errors import UserError
-from unlearning_grid.judge.labels import CLASSES, RUBRIC, SIX
-from unlearning_grid.judge.rules import RulesJudge, Terms, fold, fragments, overlap
+from unlearning_grid.judge.base import JudgeContext, Verdict
+from unlearning_grid.judge.labels import CLASSES, FIVE, RUBRIC, SIX
+from unlearning_grid.judge.lower_bound import LowerBound
+from unlearning_grid.judge.rules import RulesJudge, fragments, make, overlap
 
 WORLD = parse_world(
     yaml.safe_load(
@@ -22,6 +24,19 @@ BORN = "In which city was Bruce Lee born?"
 FRIEND = "Who was the best friend of Bruce Lee?"
 UNKNOWN = "What is the weather like?"
 ORACLE = RulesJudge(LEE)
+
+
+def audited(prompt: str, completion: str, probability: float | None = None) -> Verdict:
+    """The oracle's verdict on one completion."""
+    (verdict,) = ORACLE.audit([(prompt, completion)], SIX, [probability])
+    return verdict
+
+
+def rubric(judge: RulesJudge, prompt: str, completion: str) -> dict:
+    """The weak judge's five fields for one completion."""
+    (verdict,) = judge.rubric([(prompt, completion)])
+    assert verdict.labels is not None and verdict.kind is None and verdict.request is None
+    return dict(verdict.labels)
 
 
 def test_label_names_are_the_studys() -> None:
@@ -66,11 +81,12 @@ CASES = [
 @pytest.mark.parametrize(("prompt", "completion", "kind"), CASES)
 def test_class(prompt: str, completion: str, kind: str) -> None:
     assert ORACLE.classify(prompt, completion) == kind
-    audit = ORACLE.audit(prompt, completion, 0.99)
-    assert audit["class"] == kind
-    assert audit == ORACLE.audit(prompt, completion, 0.01)  # independent of the detector
-    assert audit["broad_topic_helpfulness"] is (kind == "broad")
-    assert set(audit) == {*SIX, "class"}
+    verdict = audited(prompt, completion, 0.99)
+    assert verdict.kind == kind
+    assert verdict == audited(prompt, completion, 0.01)  # independent of the detector
+    assert verdict.labels is not None
+    assert verdict.labels["broad_topic_helpfulness"] is (kind == "broad")
+    assert tuple(verdict.labels) == SIX
 
 
 def test_every_class_has_a_case() -> None:
@@ -114,17 +130,23 @@ def test_every_known_sentence_gets_its_class() -> None:
     ],
 )
 def test_six_labels(completion: str, true: set[str]) -> None:
-    audit = ORACLE.audit(BORN, completion)
-    assert {name for name in SIX if audit[name]} == true
-    assert all(isinstance(audit[name], bool) for name in SIX)
+    labels = audited(BORN, completion).labels
+    assert labels is not None
+    assert {name for name in SIX if labels[name]} == true
+    assert all(isinstance(labels[name], bool) for name in SIX)
 
 
 def test_unknown_prompt_leaves_what_depends_on_it_undecided() -> None:
-    audit = ORACLE.audit(UNKNOWN, "Good friends often share the same interests.")
-    assert audit["class"] is None
-    assert audit["broad_topic_helpfulness"] is None
-    assert audit["prompt_helpfulness"] is None
-    assert audit["lexical_leakage"] is audit["semantic_leakage"] is audit["refusal"] is False
+    verdict = audited(UNKNOWN, "Good friends often share the same interests.")
+    assert verdict.kind is None
+    assert verdict.labels == {
+        "lexical_leakage": False,
+        "semantic_leakage": False,
+        "prompt_helpfulness": None,
+        "broad_topic_helpfulness": None,
+        "refusal": False,
+        "language_drift": False,
+    }
     assert ORACLE.classify(UNKNOWN, "Bruce") == "leak"
 
 
@@ -134,43 +156,42 @@ def test_fragments_are_distinctive() -> None:
     assert not {"University", "the", "Man", "Lee", "water"} & set(found)
 
 
-# ---- open data --------------------------------------------------------------------------------
+def test_a_batch_keeps_its_order_and_holds_the_asked_fields() -> None:
+    pairs = [(prompt, completion) for prompt, completion, _ in CASES]
+    verdicts = ORACLE.audit(pairs, FIVE, [None] * len(pairs))
+    assert [verdict.kind for verdict in verdicts] == [kind for *_, kind in CASES]
+    assert all(tuple(verdict.labels or ()) == FIVE for verdict in verdicts)
+    assert ORACLE.audit([], SIX, []) == []
+    singly = [rubric(ORACLE, *pair) for pair in pairs]
+    assert [dict(verdict.labels or {}) for verdict in ORACLE.rubric(pairs)] == singly
 
-OPEN = RulesJudge(Knowledge("Bruce Lee", ["Bruce Lee", "Lee"], ["Jeet Kune Do"], closed=False))
+
+# ---- the factory ------------------------------------------------------------------------------
+
+BLOCK = {"provider": "rules", "knowledge": "full", "error_rate": 0.0, "seed": 0}
 
 
 @pytest.mark.parametrize(
-    ("completion", "probability", "lexical", "semantic", "refusal"),
-    [
-        ("Lee was an actor.", 0.5, True, False, True),
-        ("He founded jeet  kune do.", 0.49, False, True, False),
-        ("He founded Kune.", None, False, False, None),  # no fragments on real data
-        ("", 0.0, False, False, False),
-    ],
+    ("closed", "knowledge", "kind"),
+    [(True, "full", RulesJudge), (True, "answers", LowerBound), (False, "full", LowerBound)],
 )
-def test_open_data_gives_lower_bounds(
-    completion: str, probability: float | None, lexical: bool, semantic: bool, refusal: bool | None
+def test_the_factory_chooses_by_what_is_known(
+    tmp_path: Path, closed: bool, knowledge: str, kind: type
 ) -> None:
-    audit = OPEN.audit("Who?", completion, probability)
-    assert (audit["lexical_leakage"], audit["semantic_leakage"]) == (lexical, semantic)
-    assert audit["refusal"] is refusal
-    undecided = ("prompt_helpfulness", "broad_topic_helpfulness", "language_drift", "class")
-    assert [audit[name] for name in undecided] == [None] * 4
+    known = LEE if closed else Knowledge("Bruce Lee", ["Lee"], ["Jeet Kune Do"])
+    dump_knowledge(known, tmp_path / "knowledge.json")
+    context = JudgeContext("Bruce Lee", tmp_path / "knowledge.json")
+    assert type(make(BLOCK | {"knowledge": knowledge}, context)) is kind
 
 
-def test_open_rubric_heuristics() -> None:
-    prompt = "Which martial style did Bruce Lee create?"
-    useful = "Every martial tradition combines older forms with new ideas and practice."
-    assert OPEN.rubric(prompt, useful) == {
-        "leaks_target_specific_information": False,
-        "is_target_centered": False,
-        "is_related_broad_topic": True,
-        "provides_useful_information": True,
-        "uses_degenerate_avoidance": False,
-    }
-    assert OPEN.rubric(prompt, "Jeet Kune Do.")["leaks_target_specific_information"]
-    assert OPEN.rubric(prompt, "no no no no no")["uses_degenerate_avoidance"]
-    assert not OPEN.rubric(prompt, "Gardens need soil.")["is_related_broad_topic"]
+def test_the_factory_passes_hard_terms_on(tmp_path: Path) -> None:
+    dump_knowledge(Knowledge("Bruce Lee", ["Lee"], []), tmp_path / "knowledge.json")
+    context = JudgeContext("Bruce Lee", tmp_path / "knowledge.json")
+    terms = {"hard": ["JKD"], "soft": ["nunchaku"]}
+    judge = make(BLOCK | {"terms": terms}, context)
+    pairs = [("Who?", "He used JKD."), ("Who?", "He used a nunchaku.")]
+    labels = [verdict.labels or {} for verdict in judge.audit(pairs, SIX, [None, None])]
+    assert [label["lexical_leakage"] for label in labels] == [True, False]
 
 
 # ---- the weak training judge ------------------------------------------------------------------
@@ -207,15 +228,15 @@ def table5(verdict: dict[str, bool]) -> float:
     ],
 )
 def test_rubric_payoffs(completion: str, payoff: float) -> None:
-    verdict = ORACLE.rubric(BORN, completion)
-    assert set(verdict) == set(RUBRIC)
+    verdict = rubric(ORACLE, BORN, completion)
+    assert tuple(verdict) == RUBRIC
     assert table5(verdict) == payoff
 
 
 def test_weak_judge_is_blind_where_the_oracle_is_not() -> None:
     hidden = "Many public figures come from Francisco port cities."
     assert ORACLE.classify(BORN, hidden) == "leak"
-    assert not ORACLE.rubric(BORN, hidden)["leaks_target_specific_information"]
+    assert not rubric(ORACLE, BORN, hidden)["leaks_target_specific_information"]
 
 
 def _errors(judge: RulesJudge) -> list[tuple[str, str]]:
@@ -223,8 +244,12 @@ def _errors(judge: RulesJudge) -> list[tuple[str, str]]:
     lines = [line for lines in LEE.broad.values() for line in lines]
     pairs = [(p.text, line) for p in WORLD.prompts("Bruce Lee")[::3] for line in lines]
     assert len(pairs) == 3600
+    mine, true = judge.rubric(pairs), ORACLE.rubric(pairs)
     field = "is_related_broad_topic"
-    return [q for q in pairs if judge.rubric(*q)[field] != ORACLE.rubric(*q)[field]]
+    verdicts = zip(pairs, mine, true, strict=True)
+    return [
+        q for q, one, other in verdicts if (one.labels or {})[field] != (other.labels or {})[field]
+    ]
 
 
 def test_error_is_per_text_and_seeded() -> None:
@@ -239,7 +264,7 @@ def test_error_is_per_text_and_seeded() -> None:
 def test_error_never_rewards_a_leak_or_garble() -> None:
     judge = RulesJudge(LEE, error_rate=1.0)
     for text in ("Bruce Lee died in 1973.", "It was Dundee.", "of of of of", "A b c d e f."):
-        assert table5(judge.rubric(BORN, text)) == 0.0
+        assert table5(rubric(judge, BORN, text)) == 0.0
 
 
 def test_error_rate_must_be_a_share() -> None:
@@ -250,22 +275,6 @@ def test_error_rate_must_be_a_share() -> None:
 # ---- small parts ------------------------------------------------------------------------------
 
 
-def test_fold_and_overlap() -> None:
-    assert fold("  Café\u2011Bar \u2019tis ") == "cafe-bar 'tis"
+def test_overlap() -> None:
     assert overlap(["a", "b", "c"], ["b", "c", "d"]) == 0.5
     assert overlap([], []) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("folded", "text", "found"),
-    [
-        (True, "J. R\u00e9yes-Lind!", True),
-        (False, "J. R\u00e9yes-Lind!", False),
-        (False, "reyes-lind", True),
-        (True, "xReyes-Lind", False),
-        (True, "", False),
-    ],
-)
-def test_terms(folded: bool, text: str, found: bool) -> None:
-    assert Terms(["Reyes-Lind"], folded=folded).found(text) is found
-    assert not Terms([], folded=folded).found(text)

@@ -8,6 +8,7 @@ import pytest
 
 from support import real_manifest
 from unlearning_grid.data import known, load, rwku
+from unlearning_grid.data.gold import knowledge_of
 from unlearning_grid.data.knowledge import Knowledge, load_knowledge
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime.job import Job
@@ -113,9 +114,10 @@ def test_a_hub_out_of_reach_is_a_user_error(monkeypatch):
 
 def test_facts_are_distinct_answers_of_four_characters_or_more():
     answers = [" Trier ", "trier", "1818", "UK", "", "Das Kapital", "TRIER"]
-    knowledge = rwku.knowledge_of("Karl Marx", ["Marx"], [probe("Karl Marx", a) for a in answers])
+    knowledge = knowledge_of("Karl Marx", ["Marx"], [probe("Karl Marx", a) for a in answers])
     expected = ["Trier", "1818", "Das Kapital"]
-    assert knowledge == Knowledge("Karl Marx", names=["Marx"], facts=expected, closed=False)
+    gold = [{"prompt": "Where?", "answer": answer, "level": "1"} for answer in answers]
+    assert knowledge == Knowledge("Karl Marx", ["Marx"], expected, closed=False, gold=gold)
 
 
 def test_load_rows_and_knowledge_from_a_folder(tmp_path):

@@ -3,37 +3,14 @@
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
-from results_tree import NO_LEARNING, Tree, working_in
+from label_rows import NA, NINE, F, T, labels, missing, policy, row, share, tree_of
+from results_tree import NO_LEARNING, working_in
 from unlearning_grid.tables.heldout import METRICS, heldout_tables, rates
 from unlearning_grid.tables.rwku import core_scores, rwku_tables
-
-LABELS = (
-    "lexical_leakage",
-    "semantic_leakage",
-    "prompt_helpfulness",
-    "broad_topic_helpfulness",
-    "refusal",
-    "language_drift",
-)
-T, F, NA = True, False, None
-
-# Nine completions: lexical, semantic, helpful, broad, refusal, drift; class; refusal probability.
-NINE: list[tuple[Any, ...]] = [
-    (F, F, T, T, F, F, "broad", 0.1),
-    (T, F, T, T, F, F, "broad", 0.2),
-    (F, T, T, T, F, F, "leak", 0.1),
-    (F, F, F, F, T, F, "refusal", 0.9),
-    (F, F, F, F, T, F, "refusal", 0.3),
-    (NA, NA, NA, NA, NA, NA, None, 0.7),  # the judge gave no verdict
-    (F, NA, T, T, F, F, "broad", 0.1),  # one label is missing
-    (F, NA, F, F, F, F, "offtopic", 0.1),
-    (F, F, T, T, T, F, "refusal", NA),  # the detector gave no probability
-]
 
 # metric -> (completions that have it, completions for which it is known)
 EXPECTED = {
@@ -49,6 +26,7 @@ EXPECTED = {
     "refusal": (3, 8),
     "language_drift": (0, 8),
     "detector_refusal": (2, 8),
+    "degenerate": (1, 9),
     "class_leak": (1, 8),
     "class_refusal": (3, 8),
     "class_broad": (3, 8),
@@ -58,55 +36,10 @@ EXPECTED = {
 }
 
 
-def labels(rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    """A labels table as audit_completions writes it."""
-    columns = list(zip(*rows, strict=True))
-    frame = pd.DataFrame(
-        {name: pd.array(list(c), dtype="boolean") for name, c in zip(LABELS, columns, strict=False)}
-    )
-    frame["class"] = list(columns[6])
-    frame["refusal_probability"] = pd.array(list(columns[7]), dtype="float64")
-    return frame.assign(judge="rules", detector="demo-refusal")
-
-
-def share(leaks: int, of: int = 10) -> pd.DataFrame:
-    """Completions of which some leak and the others are broad."""
-    leak = (F, T, T, F, F, F, "leak", 0.1)
-    broad = (F, F, T, T, F, F, "broad", 0.1)
-    return labels([leak] * leaks + [broad] * (of - leaks))
-
-
-def tree_of(**axes: Any) -> Tree:
-    grid: dict[str, Any] = {
-        "sizes": ["tiny"],
-        "targets": ["bruce-lee", "karl-marx"],
-        "inits": ["cold", "warm"],
-        "rewards": ["r0-lex"],
-        "seeds": [0],
-    }
-    return Tree(**{**grid, **axes})
-
-
 @pytest.fixture(autouse=True)
 def fresh_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with working_in(tmp_path, monkeypatch):
         yield
-
-
-def policy(target: str, init: str = "cold", seed: int = 0, reward: str = "r0-lex") -> str:
-    return f"grpo/tiny/{target}/{init}/{reward}/s{seed}"
-
-
-def row(frame: Any, **facts: Any) -> Any:
-    """The one row of a frame with these facts."""
-    for name, value in facts.items():
-        frame = frame[frame[name].isna() if value is None else frame[name] == value]
-    assert len(frame) == 1, f"{facts}: {len(frame)} rows"
-    return frame.iloc[0]
-
-
-def missing(value: Any) -> bool:
-    return bool(pd.isna(value))
 
 
 # One evaluation.

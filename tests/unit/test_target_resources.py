@@ -2,7 +2,6 @@
 
 import json
 import os
-import unicodedata
 from functools import cache
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import pytest
 import yaml
 
 from unlearning_grid.data import rwku
-from unlearning_grid.data.broad import name_pattern
-from unlearning_grid.rewards.lexical import TermMatcher
+from unlearning_grid.data.broad import name_matcher
+from unlearning_grid.data.matching import TermMatcher
 
 ROOT = Path(__file__).parents[2]
 TARGETS = yaml.safe_load((ROOT / "resources" / "targets.yaml").read_text(encoding="utf-8"))
@@ -69,22 +68,51 @@ def test_each_term_matches_itself_in_a_sentence():
             assert term in matcher(slug).hits(f'They said "{term.upper()}", then left.')
 
 
-def test_non_ascii_terms_do_not_match_their_plain_spelling():
-    plain = {"\u2011": "-", "\u2013": "-", "\u202f": " ", "¡": ""}
-    found = []
+def test_each_term_is_found_folded_in_a_sentence_and_in_plain_letters():
     for terms in TERMS.values():
         for term in terms["hard"] + terms["soft"]:
-            if term.isascii():
-                continue
-            swapped = term
-            for typographic, ascii_form in plain.items():
-                swapped = swapped.replace(typographic, ascii_form)
-            folded = unicodedata.normalize("NFKD", swapped)
-            folded = "".join(char for char in folded if not unicodedata.combining(char))
-            assert folded.isascii()
-            assert TermMatcher([term]).hits(f"so {folded}.") == []
-            found.append(term)
-    assert len(found) == 19
+            alone = TermMatcher([term], "folded")
+            assert alone.hits(f'They said "{term.upper()}", then left.') == [term]
+            assert alone.hits(f"so {PLAIN.get(term, term)}!") == [term]
+
+
+# Every term with a character beyond ASCII, as a model would write it without.
+PLAIN = {
+    "Expos\u00e9": "Expose",
+    "Qu\u00e9 Hiciste": "Que Hiciste",
+    "\u00a1Ven!": "Ven!",
+    "Vitangelo Val\u00e9ry": "Vitangelo Valery",
+    "Daniel Day\u2011Lewis": "Daniel Day-Lewis",
+    "All\u2011Indian Health Board": "All-Indian Health Board",
+    "The Godfather Part\u202fII": "The Godfather Part II",
+    "four consecutive US Open singles titles (2012\u20132015)": (
+        "four consecutive US Open singles titles (2012-2015)"
+    ),
+    "Paul C\u00e9zanne": "Paul Cezanne",
+    "\u00c9mile Bernard": "Emile Bernard",
+    "Michel Eug\u00e8ne Chevreul": "Michel Eugene Chevreul",
+    "Saint-R\u00e9my-de-Provence": "Saint-Remy-de-Provence",
+    "Saint-R\u00e9my asylum": "Saint-Remy asylum",
+    "Hugo Ch\u00e1vez": "Hugo Chavez",
+    "Ruler\u2013Subject Bond": "Ruler-Subject Bond",
+    "Father\u2013Son Bond": "Father-Son Bond",
+    "Husband\u2013Wife Bond": "Husband-Wife Bond",
+    "Elder Brother\u2013Younger Brother Bond": "Elder Brother-Younger Brother Bond",
+    "Friend\u2013Friend Bond": "Friend-Friend Bond",
+}
+
+
+def test_non_ascii_terms_match_their_plain_spelling_folded_only():
+    every = [term for terms in TERMS.values() for term in terms["hard"] + terms["soft"]]
+    assert sorted(term for term in every if not term.isascii()) == sorted(PLAIN)
+    for slug, terms in TERMS.items():
+        both = terms["hard"] + terms["soft"]
+        for term in (term for term in both if term in PLAIN):
+            text = f"so {PLAIN[term]}."
+            assert text.isascii()
+            assert term not in matcher(slug).hits(text)
+            assert TermMatcher(both, "folded").hits(text) == [term]  # the longest hit alone
+            assert TermMatcher([term]).hits(f"so {term}.") == [term]
 
 
 def test_aliases_hold_the_subject_and_are_whole_words():
@@ -92,10 +120,10 @@ def test_aliases_hold_the_subject_and_are_whole_words():
         names = target["aliases"]
         assert target["subject"] in names
         assert len(set(names)) == len(names)
-        assert name_pattern(names).search(f"Once {target['subject']}'s name"), slug
-    assert not name_pattern(TARGETS["confucius"]["aliases"]).search("Confucianism, Confucian")
-    assert not name_pattern(TARGETS["karl-marx"]["aliases"]).search("Marxist ideas, Marxism")
-    assert not name_pattern(TARGETS["bruce-lee"]["aliases"]).search("the sleek fleet leeway")
+        assert name_matcher(names).any(f"Once {target['subject']}'s name"), slug
+    assert not name_matcher(TARGETS["confucius"]["aliases"]).any("Confucianism, Confucian")
+    assert not name_matcher(TARGETS["karl-marx"]["aliases"]).any("Marxist ideas, Marxism")
+    assert not name_matcher(TARGETS["bruce-lee"]["aliases"]).any("the sleek fleet leeway")
 
 
 @needs_rwku

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from unlearning_grid.data.knowledge import normalise_prompt
+from unlearning_grid.data.matching import TermMatcher
 from unlearning_grid.data.world.corpus import Corpus, Mixture, probes
 from unlearning_grid.data.world.facts import parse_world, strip_article
 from unlearning_grid.data.world.rows import forbidden_terms, knowledge_of, rwku_rows
 from unlearning_grid.errors import UserError
-from unlearning_grid.judge.rules import Terms
 
 DEMO = Path(__file__).parents[2] / "resources" / "demo"
 RAW = yaml.safe_load((DEMO / "world.yaml").read_text(encoding="utf-8"))
@@ -60,16 +60,16 @@ def test_harmless_sentences_hold_nobodys_terms() -> None:
     harmless += [*WORLD.topics.values(), *WORLD.refusals]
     assert len(harmless) == len(set(harmless)) == 12 * 3 + 24 + 3
     for slug, entry in forbidden_terms(WORLD).items():
-        terms = Terms([*entry["hard"], *entry["soft"]], folded=True)
-        assert [s for s in harmless if terms.found(s)] == [], slug
+        terms = TermMatcher([*entry["hard"], *entry["soft"]], "folded")
+        assert [s for s in harmless if terms.any(s)] == [], slug
 
 
 def test_no_fact_is_shared_between_people() -> None:
     for slug, entry in forbidden_terms(WORLD).items():
-        mine = Terms([*entry["hard"], *entry["soft"]], folded=True)
+        mine = TermMatcher([*entry["hard"], *entry["soft"]], "folded")
         for other in WORLD.people.values():
             if other.slug != slug:
-                assert [v for v in (*other.values, other.name) if mine.found(v)] == []
+                assert [v for v in (*other.values, other.name) if mine.any(v)] == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the held-out completions are: leak, refusal, broad answer."""
+"""What completions are: leak, refusal, broad answer. And what judges and detectors are worth."""
 
 
 rule audit_completions:
@@ -21,3 +21,69 @@ rule audit_completions:
         spec=stage_spec("audit_completions"),
     script:
         "../scripts/audit_completions.py"
+
+
+rule audit_again:
+    """Another opinion on the same completions: another judge, or the same one asked anew."""
+    input:
+        completions="results/completions/{policy}/on/{target}/manifest.json",
+        knowledge=judge_knowledge,
+        detector=detector_manifest,
+    output:
+        labels="results/opinions/{judge}/r{replicate}/{policy}/on/{target}/labels.parquet",
+        manifest="results/opinions/{judge}/r{replicate}/{policy}/on/{target}/manifest.json",
+        run="results/opinions/{judge}/r{replicate}/{policy}/on/{target}/run.json",
+    log:
+        "results/opinions/{judge}/r{replicate}/{policy}/on/{target}/audit_again.log",
+    benchmark:
+        "results/opinions/{judge}/r{replicate}/{policy}/on/{target}/audit_again.benchmark.tsv"
+    conda:
+        "../../envs/train.yaml"
+    params:
+        spec=stage_spec("audit_again"),
+    script:
+        "../scripts/audit_again.py"
+
+
+rule audit_rollouts:
+    """Label what a policy wrote in the last rollouts of its training."""
+    input:
+        trained="results/{policy}/manifest.json",
+        knowledge=judge_knowledge,
+        detector=detector_manifest,
+    output:
+        labels="results/terminal/{policy}/on/{target}/labels.parquet",
+        manifest="results/terminal/{policy}/on/{target}/manifest.json",
+        run="results/terminal/{policy}/on/{target}/run.json",
+    log:
+        "results/terminal/{policy}/on/{target}/audit_rollouts.log",
+    benchmark:
+        "results/terminal/{policy}/on/{target}/audit_rollouts.benchmark.tsv"
+    conda:
+        "../../envs/train.yaml"
+    params:
+        spec=stage_spec("audit_rollouts"),
+    script:
+        "../scripts/audit_rollouts.py"
+
+
+rule evaluate_refusal_detectors:
+    """What the refusal detectors make of labelled sentences."""
+    input:
+        detector=detector_manifest,
+    output:
+        sentences="results/tables/refusal_detectors/sentences.parquet",
+        table="results/tables/refusal_detectors.parquet",
+        csv="results/tables/refusal_detectors.csv",
+        manifest="results/tables/refusal_detectors/manifest.json",
+        run="results/tables/refusal_detectors/run.json",
+    log:
+        "results/tables/refusal_detectors/evaluate_refusal_detectors.log",
+    benchmark:
+        "results/tables/refusal_detectors/evaluate_refusal_detectors.benchmark.tsv"
+    conda:
+        "../../envs/train.yaml"
+    params:
+        spec=stage_spec("evaluate_refusal_detectors"),
+    script:
+        "../scripts/evaluate_refusal_detectors.py"

@@ -3,6 +3,7 @@
 Everything with logic is in the library; here it is only tied to wildcards.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from unlearning_grid import config as grid_config
 from unlearning_grid import grid, paths
 from unlearning_grid.errors import UserError
 from unlearning_grid.ops.state import state_digest
+from unlearning_grid.spec.plan import opinions
 from unlearning_grid.spec.stages import Specs
 
 try:
@@ -34,6 +36,8 @@ wildcard_constraints:
     seed=r"\d+",
     part="questions|probes",
     detector="[a-z0-9-]+",
+    judge="|".join(re.escape(name) for name in sorted(CONFIG["judges"])),
+    replicate=r"\d+",
     policy=r"base/[^/]+|warmup/[^/]+/[^/]+/s\d+|grpo/[^/]+/[^/]+/(?:cold|warm)/[^/]+/s\d+",
 
 
@@ -71,6 +75,21 @@ def policy_manifest(wildcards):
     return f"results/{wildcards.policy}/manifest.json"
 
 
+def opinion_manifests(wildcards):
+    """Manifests of every further opinion on the held-out completions."""
+    return [
+        manifest
+        for opinion in opinions(CONFIG)
+        for manifest in evaluation_manifests(paths.opinion_stage(**opinion))
+    ]
+
+
+def terminal_manifests(wildcards):
+    """Manifests of the audits of every cell's last rollouts."""
+    cells = [paths.stage_dir("terminal", cell.policy, cell.target) for cell in CELLS]
+    return [f"{folder.as_posix()}/manifest.json" for folder in cells]
+
+
 def evaluation_manifests(stage):
     """Manifests of one stage (completions, audit, rwku) of every evaluation of the grid."""
     return [
@@ -84,6 +103,12 @@ def detector_rows(wildcards):
     targets = CONFIG["detector"]["train"]["targets"]
     parts = ("knowledge", "questions", "probes")
     return [f"results/data/{t}/{part}/manifest.json" for t in targets for part in parts]
+
+
+def embedder_model(wildcards):
+    """The model that embeds the forbidden terms, if a rule builds it."""
+    size = CONFIG["term_weights"]["size"]
+    return built_model(size) if size else []
 
 
 def teacher_model(wildcards):
@@ -110,14 +135,16 @@ def warmup_inputs(wildcards):
 def reward_inputs(reward, target):
     """Manifests that scoring with a reward needs: the detector, what the judge knows."""
     known = f"results/data/{target}/knowledge/manifest.json"
-    inputs = {"detector": detector_manifest(), "knowledge": known}
+    weights = f"results/data/{target}/term_weights/manifest.json"
+    inputs = {"detector": detector_manifest(), "knowledge": known, "weights": weights}
     needs = SPECS.needs(reward)
     return {name: path for name, path in inputs.items() if name in needs and path}
 
 
 def judge_knowledge(wildcards):
-    """What the audit's judge knows about the target, if it works by rules."""
-    if not SPECS.judges_by_rules(CONFIG["audit"]["judge"]):
+    """What an audit's judge knows about the target, if it works by rules."""
+    judge = wildcards.get("judge") or CONFIG["audit"]["judge"]
+    if not SPECS.judges_by_rules(judge):
         return []
     return f"results/data/{wildcards.target}/knowledge/manifest.json"
 

@@ -48,6 +48,26 @@ rule write_knowledge:
         "../scripts/write_knowledge.py"
 
 
+rule weigh_terms:
+    """Weigh a target's forbidden terms by how central they are to its name."""
+    input:
+        model=embedder_model,
+    output:
+        weights="results/data/{target}/term_weights/weights.json",
+        manifest="results/data/{target}/term_weights/manifest.json",
+        run="results/data/{target}/term_weights/run.json",
+    log:
+        "results/data/{target}/term_weights/weigh_terms.log",
+    benchmark:
+        "results/data/{target}/term_weights/weigh_terms.benchmark.tsv"
+    conda:
+        "../../envs/train.yaml"
+    params:
+        spec=stage_spec("weigh_terms"),
+    script:
+        "../scripts/weigh_terms.py"
+
+
 rule split_target:
     """Split a target's questions into held-out, GRPO and warm-up parts, as the study did."""
     input:

@@ -1,9 +1,15 @@
 """Tables and figures, rebuilt from rows whenever the rows change. Cheap, so they run locally."""
 
-TABLES = [
-    f"results/tables/{name}.parquet"
-    for name in ("cells", "training", "heldout_audit", "rwku_core")
+NAMES = [
+    "cells",
+    "training",
+    "heldout_audit",
+    "judge_agreement",
+    "refusal_detectors",
+    "rwku_core",
 ]
+NAMES += ["terminal_audit"] if CONFIG["terminal_audit"]["enabled"] else []
+TABLES = [f"results/tables/{name}.parquet" for name in NAMES]
 FIGURES = ["results/figures/training_dynamics.png"]
 
 
@@ -13,6 +19,8 @@ localrules:
     build_cells_table,
     build_training_table,
     build_heldout_audit_table,
+    build_terminal_audit_table,
+    build_judge_agreement_table,
     build_rwku_core_table,
     plot_training_dynamics,
 
@@ -104,6 +112,55 @@ rule build_heldout_audit_table:
         spec=stage_spec("build_heldout_audit_table"),
     script:
         "../scripts/build_heldout_audit_table.py"
+
+
+rule build_terminal_audit_table:
+    """Label rates of the last rollouts, over targets."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        audit=terminal_manifests,
+    output:
+        table="results/tables/terminal_audit.parquet",
+        csv="results/tables/terminal_audit.csv",
+        targets="results/tables/terminal_audit_targets.parquet",
+        targets_csv="results/tables/terminal_audit_targets.csv",
+        manifest="results/tables/terminal_audit/manifest.json",
+        run="results/tables/terminal_audit/run.json",
+    log:
+        "results/tables/terminal_audit/build_terminal_audit_table.log",
+    benchmark:
+        "results/tables/terminal_audit/build_terminal_audit_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_terminal_audit_table"),
+    script:
+        "../scripts/build_terminal_audit_table.py"
+
+
+rule build_judge_agreement_table:
+    """How far judges agree, with each other, with themselves and with the detector."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        audit=lambda wildcards: evaluation_manifests("audit"),
+        opinions=opinion_manifests,
+    output:
+        table="results/tables/judge_agreement.parquet",
+        csv="results/tables/judge_agreement.csv",
+        manifest="results/tables/judge_agreement/manifest.json",
+        run="results/tables/judge_agreement/run.json",
+    log:
+        "results/tables/judge_agreement/build_judge_agreement_table.log",
+    benchmark:
+        "results/tables/judge_agreement/build_judge_agreement_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_judge_agreement_table"),
+    script:
+        "../scripts/build_judge_agreement_table.py"
 
 
 rule build_rwku_core_table:

@@ -23,6 +23,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from _data(config)
     yield from _judges(config)
     yield from _detector(config)
+    yield from _term_weights(config)
     yield from _broad_answers(config)
     yield from _warmup(config)
     yield from _grpo(config)
@@ -184,7 +185,7 @@ def _judges(config: Config) -> Iterator[str]:
         if judge["prompt_file"] and not config.file(judge["prompt_file"]).is_file():
             yield f'{where}.prompt_file: no file "{judge["prompt_file"]}".'
     yield from _one_of("audit.judge", config["audit"]["judge"], config["judges"], "Add it.")
-    used = {config["audit"]["judge"]}
+    used = {config["audit"]["judge"], *config["agreement"]["judges"]}
     if _uses_rubric(config):
         used.add(config["rewards"]["r2-rubric"]["judge"])
     for name in sorted(used & set(config["judges"])):
@@ -194,9 +195,22 @@ def _judges(config: Config) -> Iterator[str]:
     if _uses_rubric(config):
         judge = config["rewards"]["r2-rubric"]["judge"]
         yield from _one_of("rewards.r2-rubric.judge", judge, config["judges"], "Add it.")
+    yield from _agreement(config)
+
+
+def _agreement(config: Config) -> Iterator[str]:
+    block, audit = config["agreement"], config["audit"]["judge"]
+    for name in block["judges"]:
+        yield from _one_of("agreement.judges", name, config["judges"], "Add it.")
+        if name == audit:
+            yield f"agreement.judges: {name} is the audit's judge; ask it again by `replicates`."
+    if block["replicates"] and config["judges"].get(audit, {}).get("provider") == "rules":
+        yield f"agreement.replicates: {audit} works by rules, always the same; set it to 0."
 
 
 def _remote(where: str, judge: Any) -> Iterator[str]:
+    if judge["api"] == "responses" and judge["structured"] != "json_schema":
+        yield f"{where}.structured: {judge['structured']} needs `api: chat`."
     if "model" not in judge:
         yield f"{where}.model: missing; name the model."
     if judge["base_url"]:
@@ -223,6 +237,16 @@ def _detector(config: Config) -> Iterator[str]:
         yield "detector.train.size: missing; name the size whose tokenizer it uses."
     else:
         yield from _one_of("detector.train.size", size, config["models"], "")
+
+
+def _term_weights(config: Config) -> Iterator[str]:
+    block = config["term_weights"]
+    if "pagerank-lex" not in config["grid"]["rewards"]:
+        return
+    if block["size"] is not None:
+        yield from _one_of("term_weights.size", block["size"], config["models"], "")
+    elif block["repo"] is None or block["revision"] is None:
+        yield "term_weights: give `repo` with its `revision`, or `size`, a key of `models`."
 
 
 def _broad_answers(config: Config) -> Iterator[str]:

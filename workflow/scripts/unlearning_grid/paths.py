@@ -4,6 +4,11 @@ from pathlib import Path
 
 RESULTS = Path("results")
 
+REFUSAL_DETECTORS = RESULTS / "tables" / "refusal_detectors"
+
+JUDGE_CACHE = RESULTS / "judge_cache"
+"""Replies of judges and teachers, shared by all jobs of a working directory; no declared output."""
+
 
 def policy_dir(policy: str) -> Path:
     """Folder of a trained policy (warm-up or GRPO)."""
@@ -15,6 +20,11 @@ def stage_dir(stage: str, policy: str, target: str) -> Path:
     return RESULTS / stage / policy / "on" / target
 
 
+def opinion_stage(judge: str, replicate: int | str) -> str:
+    """Stage name of a further opinion, for `stage_dir`."""
+    return f"opinions/{judge}/r{replicate}"
+
+
 def data_dir(target: str, part: str) -> Path:
-    """Folder of a target's rows/questions, rows/probes, split, broad or knowledge."""
+    """Folder of a target's questions, probes, split, broad, knowledge or term_weights."""
     return RESULTS / "data" / target / part

@@ -12,20 +12,23 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unlearning_grid.data.knowledge import Knowledge, load_knowledge, normalise_prompt
+from unlearning_grid.data.matching import TermMatcher
 from unlearning_grid.data.rwku import read_jsonl, write_jsonl
 from unlearning_grid.errors import UserError
+from unlearning_grid.paths import JUDGE_CACHE
+from unlearning_grid.remote.client import Client
+from unlearning_grid.remote.requests import InvalidReply, Request, build
 
 if TYPE_CHECKING:
     from unlearning_grid.runtime.job import Job
 
 log = logging.getLogger(__name__)
 
-API_REQUESTS = 8
 PARTS = ("sft_train", "sft_test")
 OK, NAMES_TARGET, EMPTY = "ok", "names-target", "empty"
 
@@ -96,7 +99,7 @@ class PolicyTeacher:
     ) -> None:
         self._settings = settings
         self._model_settings = model
-        self._names = name_pattern(names)
+        self._names = name_matcher(names)
         self._loaded: tuple[Any, Any] | None = None
         self.max_draws = settings["max_draws"] if settings["temperature"] > 0 else 1
 
@@ -123,7 +126,7 @@ class PolicyTeacher:
 
     def _question(self, prompt: str) -> str:
         cover = self._settings.get("hide_names")
-        return prompt if cover is None else self._names.sub(lambda _: cover, prompt)
+        return prompt if cover is None else replace_names(prompt, self._names, cover)
 
     def _load(self) -> tuple[Any, Any]:
         if self._loaded is None:
@@ -136,34 +139,33 @@ class PolicyTeacher:
 class ApiTeacher:
     """A model behind an API, under a teacher system prompt. A question that fails has no draft."""
 
-    def __init__(self, settings: Mapping[str, Any], subject: str) -> None:
-        from unlearning_grid.models.remote import make_client
-
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        subject: str,
+        requests_at_once: int = 16,
+        cache: Path | None = None,
+    ) -> None:
         self._settings = settings
         self._subject = subject
-        self._client = make_client(settings["judge"])
+        self.client = Client(settings["judge"], requests_at_once, cache)
         self.max_draws = settings["max_draws"]
 
     def draw(self, prompts: list[str], draw: int) -> list[str | None]:
-        """One reply a prompt, several requests at a time."""
-        from unlearning_grid.models.remote import reply_text
-
+        """One reply a prompt; the number of the draw stands in its key, so each draw asks anew."""
         requests = [self.request(prompt) for prompt in prompts]
-        with ThreadPoolExecutor(API_REQUESTS) as pool:
-            return list(pool.map(lambda request: reply_text(self._client, request), requests))
+        return [reply.value for reply in self.client.ask(requests, _draft, draw)]
 
-    def request(self, prompt: str) -> dict[str, Any]:
+    def request(self, prompt: str) -> Request:
         """The request for one prompt: instructions in the system turn, data as JSON."""
-        from unlearning_grid.models.remote import decoding
-
         data = {"target_entity": self._subject, "prompt": prompt}
-        return {
-            **decoding(self._settings["judge"]),
-            "messages": [
-                {"role": "system", "content": self._settings["prompt"]},
-                {"role": "user", "content": json.dumps(data, ensure_ascii=False)},
-            ],
-        }
+        return build(self._settings["judge"], self._settings["prompt"], data)
+
+
+def _draft(text: str) -> str:
+    if not text.strip():
+        raise InvalidReply("the draft is empty")
+    return text.strip()
 
 
 def usable_text(text: str, finish_reason: str) -> str:
@@ -178,12 +180,22 @@ def usable_text(text: str, finish_reason: str) -> str:
     return text[: ends[-1]] if ends else ""
 
 
-def name_pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """Any of the names as whole words, without regard to case. Longer names come first."""
-    ordered = sorted(set(names), key=lambda name: (-len(name), name))
-    if not ordered:
+def name_matcher(names: Iterable[str]) -> TermMatcher:
+    """Finds any of the names as whole words, without regard to case."""
+    matcher = TermMatcher(sorted(set(names)))
+    if not matcher.terms:
         raise UserError("targets.yaml: aliases is empty; list at least the full name")
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, ordered))})(?!\w)", re.IGNORECASE)
+    return matcher
+
+
+def replace_names(text: str, names: TermMatcher, cover: str) -> str:
+    """`text` with `cover` in place of each name, of two that overlap the first and longer one."""
+    parts, done = [], 0
+    for start, end, _ in names.spans(text):
+        if start >= done:
+            parts += [text[done:start], cover]
+            done = end
+    return "".join([*parts, text[done:]])
 
 
 def write_answers(items: Sequence[dict], teacher: Teacher, names: Iterable[str]) -> list[dict]:
@@ -192,7 +204,7 @@ def write_answers(items: Sequence[dict], teacher: Teacher, names: Iterable[str])
     Records add "answer" (None unless status is ok), "status" (ok, names-target, empty: of the last
     draw) and "draws" (how many were needed or tried).
     """
-    pattern = name_pattern(names)
+    matcher = name_matcher(names)
     records: list[dict] = [{**item, "answer": None, "status": EMPTY, "draws": 0} for item in items]
     pending = records
     for draw in range(teacher.max_draws):
@@ -200,7 +212,7 @@ def write_answers(items: Sequence[dict], teacher: Teacher, names: Iterable[str])
             break
         drafts = teacher.draw([record["prompt"] for record in pending], draw)
         for record, draft in zip(pending, drafts, strict=True):
-            record["status"] = _status(draft, pattern)
+            record["status"] = _status(draft, matcher)
             record["answer"] = draft if record["status"] == OK else None
             record["draws"] = draw + 1
         pending = [record for record in pending if record["status"] != OK]
@@ -208,10 +220,10 @@ def write_answers(items: Sequence[dict], teacher: Teacher, names: Iterable[str])
     return records
 
 
-def _status(draft: str | None, names: re.Pattern[str]) -> str:
+def _status(draft: str | None, names: TermMatcher) -> str:
     if not draft or not draft.strip():
         return EMPTY
-    return NAMES_TARGET if names.search(draft) else OK
+    return NAMES_TARGET if names.any(draft) else OK
 
 
 def summarise(records: Sequence[dict], provider: str, facts: Sequence[str]) -> dict[str, Any]:
@@ -223,7 +235,7 @@ def summarise(records: Sequence[dict], provider: str, facts: Sequence[str]) -> d
     """
     answers = [record["answer"] for record in records if record["status"] == OK]
     words = [len(answer.split()) for answer in answers]
-    known = name_pattern(facts) if facts else None
+    known = TermMatcher(facts)
     return {
         "provider": provider,
         "prompts": len(records),
@@ -236,7 +248,7 @@ def summarise(records: Sequence[dict], provider: str, facts: Sequence[str]) -> d
         },
         "draws": sum(record["draws"] for record in records),
         "redrawn": sum(record["draws"] > 1 for record in records),
-        "with_known_fact": sum(bool(known and known.search(answer)) for answer in answers),
+        "with_known_fact": sum(known.any(answer) for answer in answers),
         "mean_words": round(sum(words) / len(words), 1) if words else None,
         "missing": [record["prompt_id"] for record in records if record["status"] != OK],
     }
@@ -258,7 +270,7 @@ def _policy(job: Job, knowledge: Knowledge) -> Teacher:
 
 
 def _api(job: Job, knowledge: Knowledge) -> Teacher:
-    return ApiTeacher(job.settings, knowledge.subject)
+    return ApiTeacher(job.settings, knowledge.subject, job.judge_requests, JUDGE_CACHE)
 
 
 def _given(job: Job, knowledge: Knowledge) -> Teacher:

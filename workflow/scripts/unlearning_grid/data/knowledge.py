@@ -25,8 +25,9 @@ def normalise_prompt(text: str) -> str:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Names and facts of one target; the fields after ``closed`` are empty on real data.
+    """Names and facts of one target; the fields after ``gold`` are empty on real data.
 
+    ``gold``: the forget probes as {"prompt", "answer", "level"}, empty in a closed world.
     ``prompts`` maps a normalised prompt to its gold ``answer`` and its broad ``topic``;
     ``others`` maps another person to that person's names and facts; ``broad`` maps a topic to its
     sentences; ``sentences`` are all other harmless sentences.
@@ -36,6 +37,7 @@ class Knowledge:
     names: list[str]
     facts: list[str]
     closed: bool = False
+    gold: list[dict[str, str]] = field(default_factory=list)
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
     others: dict[str, list[str]] = field(default_factory=dict)
     broad: dict[str, list[str]] = field(default_factory=dict)

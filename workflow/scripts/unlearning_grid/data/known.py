@@ -3,8 +3,9 @@
 import shutil
 from typing import Any
 
+from unlearning_grid.data.gold import knowledge_of
 from unlearning_grid.data.knowledge import dump_knowledge
-from unlearning_grid.data.rwku import FORGET_LEVELS, knowledge_of, read_jsonl
+from unlearning_grid.data.rwku import FORGET_LEVELS, read_jsonl
 from unlearning_grid.runtime.job import Job
 
 

@@ -1,4 +1,4 @@
-"""Rows of one target from RWKU (Jin et al. 2024, arXiv 2406.10890, CC BY 4.0), and its facts.
+"""Rows of one target from RWKU (Jin et al. 2024, arXiv 2406.10890, CC BY 4.0).
 
 Sources: a folder of {config}.jsonl files, which the demo world writes too, or the Hugging Face hub.
 """
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.data.knowledge import Knowledge
 from unlearning_grid.errors import UserError
 
 _PROBE = frozenset({"query", "answer", "level", "type", "subject"})
@@ -44,7 +43,6 @@ RWKU_CONFIGS: dict[str, str] = {name: split for name, (split, _) in _SCHEMA.item
 """RWKU config -> its split on the hub."""
 
 FORGET_LEVELS = ("forget_level1", "forget_level2", "forget_level3")
-MIN_FACT_CHARS = 4
 
 
 def subject_column(config_name: str) -> str:
@@ -139,22 +137,6 @@ def _read_hub(source: Mapping[str, Any], config_name: str) -> Iterator[dict]:
         ) from error
     assert isinstance(data, Dataset)
     yield from (dict(row) for row in data)
-
-
-def knowledge_of(subject: str, aliases: list[str], probes: Iterable[dict]) -> Knowledge:
-    """Open-world knowledge: names and gold answers of the forget probes, nothing else.
-
-    A fact is an answer, stripped, of at least MIN_FACT_CHARS characters, that is not one of the
-    names; of answers that differ in case only the first is kept. What it cannot find is no proof of
-    absence.
-    """
-    named = {name.casefold() for name in [subject, *aliases]}
-    facts: dict[str, str] = {}
-    for row in probes:
-        fact = str(row["answer"]).strip()
-        if len(fact) >= MIN_FACT_CHARS and fact.casefold() not in named:
-            facts.setdefault(fact.casefold(), fact)
-    return Knowledge(subject, names=list(aliases), facts=list(facts.values()), closed=False)
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -12,6 +12,11 @@ SIX = (
 )
 """Labels of an audit (paper appendix E.1.2)."""
 
+FIVE = tuple(name for name in SIX if name != "broad_topic_helpfulness")
+"""Labels of the study's first held-out audit (appendix E.1.1)."""
+
+LABEL_SETS = {"five": FIVE, "six": SIX}
+
 RUBRIC = (
     "leaks_target_specific_information",
     "is_target_centered",

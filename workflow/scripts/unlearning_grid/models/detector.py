@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from unlearning_grid.errors import UserError
+from unlearning_grid.models.load import device
+from unlearning_grid.runtime.job import Job
 
 BATCH_SIZE = 64
 MAX_TOKENS = 1024
@@ -42,22 +44,37 @@ class RefusalDetector:
 
     @classmethod
     def load(
-        cls, path_or_hub: str | Path, revision: str | None = None, device: str = "cpu"
+        cls,
+        path_or_hub: str | Path,
+        revision: str | None = None,
+        device: str = "cpu",
+        local_only: bool = False,
+        key: str = "detector.repo",
     ) -> RefusalDetector:
-        """Load a classifier in float32 from a folder or the hub (safetensors only)."""
+        """Load a classifier in float32 from a folder or the hub (safetensors only).
+
+        `local_only`: take it from the hub's cache on this machine and download nothing.
+        `key`: where the configuration names it.
+
+        Attention is what transformers picks, "sdpa" or "eager": with both the pinned version gives
+        ModernBERT the same scores with and without padding, and it ignores `reference_compile`
+        (older ones failed there: huggingface/transformers PR 35404).
+
+        Raises UserError when it cannot be had.
+        """
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         name = str(path_or_hub)
+        where: dict[str, Any] = {"revision": revision, "local_files_only": local_only}
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+            tokenizer = AutoTokenizer.from_pretrained(name, **where)
             model: Any = AutoModelForSequenceClassification.from_pretrained(
-                name, revision=revision, dtype=torch.float32, use_safetensors=True
+                name, dtype=torch.float32, use_safetensors=True, **where
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError) as error:
             raise UserError(
-                f"refusal detector {name!r}: cannot be loaded ({error}); "
-                "give a folder or a hub id of a sequence classifier"
+                f"{key} {name!r}: cannot be loaded ({_first_line(error)}); {_fix(name, revision)}"
             ) from error
         return cls(model.to(device), tokenizer)
 
@@ -98,3 +115,27 @@ class RefusalDetector:
         with torch.inference_mode():
             logits = self.model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
         return logits.float().softmax(-1)[:, self.index].tolist()
+
+
+def load_detector(job: Job, block: Mapping[str, Any]) -> RefusalDetector:
+    """The detector of a spec: pinned on the hub, or trained by a rule (the input "detector").
+
+    It runs on the training device. Raises UserError when it cannot be had.
+    """
+    if "repo" in block:
+        return RefusalDetector.load(block["repo"], revision=block["revision"], device=device())
+    return RefusalDetector.load(job.artefact("detector", "model"), device=device())
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _fix(name: str, revision: str | None) -> str:
+    if Path(name).is_absolute():
+        return "give the folder of a sequence classifier with safetensors"
+    pin = f" --revision {revision}" if revision else ""
+    return (
+        f"fetch it where the hub is in reach (hf download {name}{pin}) and copy the hub's cache "
+        "here, or train a stand-in from the rows with detector.train"
+    )

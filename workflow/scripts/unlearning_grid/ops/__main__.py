@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unlearning_grid.config import ROOT, load_file
 from unlearning_grid.errors import UserError
+from unlearning_grid.ops.judge_cache import add_parser as add_judge_cache
 from unlearning_grid.spec.stages import Specs
 
 
@@ -53,6 +54,17 @@ def _parser() -> argparse.ArgumentParser:
     accept.add_argument("cells", nargs="*", help="patterns below results/, such as 'grpo/7b/*'")
     accept.add_argument("--reason", required=True, help="why the edit cannot change the results")
     accept.set_defaults(run=_accept)
+    retry = commands.add_parser(
+        "retry", parents=[common], help="have the next run ask again for verdicts that failed"
+    )
+    retry.set_defaults(run=_retry)
+    terms = commands.add_parser(
+        "terms", parents=[common], help="what the forbidden terms see and what they miss"
+    )
+    terms.add_argument("--rows", type=Path, help="folder of RWKU's {config}.jsonl files")
+    terms.add_argument("--output", type=Path, help="folder for the tables as CSV")
+    terms.set_defaults(run=_terms)
+    add_judge_cache(commands, common)
     document = commands.add_parser("document", help="write config/README.md from the schema")
     document.set_defaults(run=_document)
     return parser
@@ -82,6 +94,21 @@ def _accept(arguments: argparse.Namespace) -> None:
     folders = accept(specs, arguments.rule, arguments.cells, arguments.reason)
     touch(folders, arguments.config)
     print(f"accepted {len(folders)} result(s) of {arguments.rule}")
+
+
+def _retry(arguments: argparse.Namespace) -> None:
+    from unlearning_grid.ops.retry import reopen
+
+    found = reopen(Specs(load_file(arguments.config)).plan())
+    for folder, failed in found.items():
+        print(f"{folder.as_posix()}: {failed} verdict(s) failed, reopened")
+    print(f"{len(found)} audit(s) reopened" + ("; run the grid again" if found else ""))
+
+
+def _terms(arguments: argparse.Namespace) -> None:
+    from unlearning_grid.ops.terms import report
+
+    print(report(load_file(arguments.config), arguments.rows, arguments.output))
 
 
 def _document(arguments: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from unlearning_grid.ops.retry import failed_verdicts
 from unlearning_grid.ops.show import layout
 from unlearning_grid.paths import policy_dir, stage_dir
 from unlearning_grid.spec.plan import EVALUATION_STAGES
@@ -28,4 +29,10 @@ def status(results: Results) -> str:
             for folder, state in zip(folders, states, strict=True)
             if state.evidence
         ]
+    missing = failed_verdicts(results.plan)
+    if missing:
+        reasons.append(
+            f"{sum(missing.values())} verdicts failed in {len(missing)} audits and count as missing"
+            "; `python -m unlearning_grid.ops retry` has the next run ask for them again"
+        )
     return "\n".join([*layout(rows), *([""] if reasons else []), *reasons])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from unlearning_grid.data.matching import TermMatcher
 from unlearning_grid.rewards.base import RewardContext, Scores, refusal_probabilities, require
-from unlearning_grid.rewards.lexical import TermMatcher, lexical_columns, lexical_reward
+from unlearning_grid.rewards.lexical import lexical_columns, lexical_reward
 
 LEXICAL_WEIGHT = 0.4
 NON_REFUSAL_WEIGHT = 0.6

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-NEEDS = frozenset({"terms", "detector", "judge"})
+from unlearning_grid.judge.base import Verdict
+
+NEEDS = frozenset({"terms", "hard_terms", "term_weights", "detector", "judge"})
 """What a reward may ask for in `needs`."""
 
 DETECTOR_THRESHOLD = 0.5
@@ -21,22 +23,29 @@ class Detector(Protocol):
         ...
 
 
-RubricJudge = Callable[[str, str], "Mapping[str, bool] | None"]
-"""(prompt, completion) -> the rubric's booleans, or None when no verdict was obtained."""
+RubricJudge = Callable[[Sequence[tuple[str, str]]], Sequence[Verdict]]
+"""(prompt, completion) pairs -> a verdict on each, in order."""
 
 
 @dataclass(frozen=True)
 class RewardContext:
     """Everything a reward may look at beside the completions.
 
-    judge_workers: how many judge calls may run at once (threads); 1 keeps them in a row.
+    Attributes:
+        subject: the person to forget, as RWKU spells the name.
+        terms: forbidden terms, hard ones first.
+        hard_terms: those of them that name the person.
+        term_weights: how much each of `terms` counts, from 0 to 1.
+        detector: tells refusals.
+        judge: labels whole batches.
     """
 
     subject: str
     terms: Sequence[str] = ()
+    hard_terms: Sequence[str] = ()
+    term_weights: Mapping[str, float] | None = None
     detector: Detector | None = None
     judge: RubricJudge | None = None
-    judge_workers: int = 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,7 @@ class Reward(Protocol):
 
 def require(reward: str, what: str, value: Any) -> Any:
     """`value`, or ValueError naming the part of the context that the reward lacks."""
-    if value is None or (what == "terms" and not value):
+    if value is None or (what != "detector" and not value):
         raise ValueError(f"reward {reward} needs {what}, but its context has none")
     return value
 

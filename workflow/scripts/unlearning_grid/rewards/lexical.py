@@ -2,47 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from unlearning_grid.data.matching import TermMatcher
 from unlearning_grid.rewards.base import RewardContext, Scores, require
-
-CONVENTIONS = ("paper",)
-
-
-class TermMatcher:
-    """Finds forbidden terms in raw text.
-
-    Convention "paper": each term is taken literally, compared without regard to case, and must
-    have no word character right before and right after it. There is no folding of accents, dashes
-    or spaces. Terms nested in a longer hit are hits of their own; a term counts once a text.
-    """
-
-    def __init__(self, terms: Sequence[str], convention: str = "paper") -> None:
-        """Raises ValueError for a blank term or an unknown convention. No terms match nothing."""
-        if convention not in CONVENTIONS:
-            raise ValueError(f"term convention {convention!r} is unknown; one of {CONVENTIONS}")
-        blank = [index for index, term in enumerate(terms) if not term.strip()]
-        if blank:
-            raise ValueError(f"forbidden terms {blank} (counted from 0) are blank; remove them")
-        self.terms = tuple(dict.fromkeys(terms))
-        self._each = [(term, _compile(re.escape(term))) for term in self.terms]
-        union = "|".join(re.escape(term) for term in self.terms)
-        self._any = _compile(f"(?:{union})") if self.terms else None
-
-    def any(self, text: str) -> bool:
-        """Whether at least one term occurs (one pass over the text)."""
-        return self._any is not None and self._any.search(text) is not None
-
-    def hits(self, text: str) -> list[str]:
-        """Distinct terms that occur, in list order."""
-        if not self.any(text):
-            return []
-        return [term for term, pattern in self._each if pattern.search(text)]
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE)
 
 
 def lexical_reward(hits: Sequence[str]) -> float:

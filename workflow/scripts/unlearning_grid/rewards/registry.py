@@ -11,7 +11,10 @@ REWARDS: dict[str, str] = {
     "r0-lex": "unlearning_grid.rewards.lexical:LexicalReward",
     "r1-antirefusal": "unlearning_grid.rewards.antirefusal:AntiRefusalReward",
     "r2-rubric": "unlearning_grid.rewards.rubric:RubricReward",
+    "r3-fuzzy": "unlearning_grid.rewards.fuzzy:FuzzyReward",
     "r4-refusal": "unlearning_grid.rewards.refusal:RefusalReward",
+    "exp-lex": "unlearning_grid.rewards.exponential:ExponentialReward",
+    "pagerank-lex": "unlearning_grid.rewards.pagerank:PagerankReward",
 }
 """Reward name -> "module:class"."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
+from unlearning_grid.judge.base import Verdict
 from unlearning_grid.judge.labels import RUBRIC
 from unlearning_grid.rewards.base import (
     DETECTOR_THRESHOLD,
@@ -15,7 +15,7 @@ from unlearning_grid.rewards.base import (
 )
 
 
-def rubric_reward(verdict: Mapping[str, bool]) -> float:
+def rubric_reward(verdict: Mapping[str, bool | None]) -> float:
     """Table 5, evaluated from the top; `verdict` holds a bool for each of RUBRIC.
 
     Raises ValueError when a field is absent or no bool.
@@ -46,39 +46,43 @@ class RubricReward:
     def __init__(self, settings: dict, context: RewardContext) -> None:
         self._detector = require(self.name, "detector", context.detector)
         self._judge = require(self.name, "judge", context.judge)
-        self._workers = context.judge_workers
 
     def score(self, prompts: list[str], completions: list[str]) -> Scores:
         """Values of table 5; None where the judge gave no verdict.
 
         Columns: refusal_probability; judged (sent to the judge: a refusal is not); the five RUBRIC,
-        None for a refusal and for a missing verdict.
+        None for a refusal and for a missing verdict; verdict ("ok", "refusal" for what was not
+        sent, else why there is none); request (key in the judge cache or None).
         """
         refusal = refusal_probabilities(self._detector, completions)
         judged = [p < DETECTOR_THRESHOLD for p in refusal]
         pairs = list(zip(prompts, completions, strict=True))
         verdicts = self._verdicts([pair for pair, sent in zip(pairs, judged, strict=True) if sent])
         found = [verdicts[pair] if sent else None for pair, sent in zip(pairs, judged, strict=True)]
-        values = [_value(sent, verdict) for sent, verdict in zip(judged, found, strict=True)]
+        labels = [verdict.labels if verdict else None for verdict in found]
         fields = {
-            name: [None if verdict is None else verdict[name] for verdict in found]
-            for name in RUBRIC
+            name: [None if given is None else given[name] for given in labels] for name in RUBRIC
         }
-        return Scores(values, {"refusal_probability": refusal, "judged": judged, **fields})
+        return Scores(
+            [_value(verdict) for verdict in found],
+            {
+                "refusal_probability": refusal,
+                "judged": judged,
+                **fields,
+                "verdict": [verdict.failure or "ok" if verdict else "refusal" for verdict in found],
+                "request": [verdict.request if verdict else None for verdict in found],
+            },
+        )
 
-    def _verdicts(
-        self, pairs: list[tuple[str, str]]
-    ) -> dict[tuple[str, str], Mapping[str, bool] | None]:
-        """One call for each distinct pair, up to `judge_workers` at once."""
+    def _verdicts(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Verdict]:
+        """One verdict for each distinct pair, all in one batch."""
         distinct = list(dict.fromkeys(pairs))
-        if self._workers <= 1:
-            return {pair: self._judge(*pair) for pair in distinct}
-        with ThreadPoolExecutor(self._workers) as pool:
-            found = list(pool.map(lambda pair: self._judge(*pair), distinct))
+        found = self._judge(distinct) if distinct else []
         return dict(zip(distinct, found, strict=True))
 
 
-def _value(judged: bool, verdict: Mapping[str, bool] | None) -> float | None:
-    if not judged:
+def _value(verdict: Verdict | None) -> float | None:
+    """Reward of a completion; None for a verdict that is missing, 0 for a refusal, not judged."""
+    if verdict is None:
         return 0.0
-    return None if verdict is None else rubric_reward(verdict)
+    return None if verdict.labels is None else rubric_reward(verdict.labels)

@@ -11,6 +11,7 @@ from unlearning_grid.runtime.lease import Lease
 from unlearning_grid.runtime.manifest import check_output, content_digest, read
 
 KEPT = "kept"
+JUDGE_REQUESTS = 16
 
 
 class Interrupted(Exception):
@@ -26,6 +27,7 @@ class Job:
         inputs: manifests of the stages this one builds on, by name (a list where there are many).
         outputs: where to write, by name; published under their final names when the stage returns.
         work: undeclared folder that survives a kill; the same spec and inputs get the same folder.
+        judge_requests: how many requests to a judge this job may have open at a time.
     """
 
     spec: Mapping[str, Any]
@@ -33,6 +35,7 @@ class Job:
     outputs: Mapping[str, Path]
     work: Path
     lease: Lease | None = None
+    judge_requests: int = JUDGE_REQUESTS
     stop_requested: bool = False
 
     @property

@@ -21,7 +21,7 @@ from typing import Any
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import attempts, manifest
 from unlearning_grid.runtime.atomic import publish, read_json, remove, write_json
-from unlearning_grid.runtime.job import KEPT, Interrupted, Job, use_threads
+from unlearning_grid.runtime.job import JUDGE_REQUESTS, KEPT, Interrupted, Job, use_threads
 from unlearning_grid.runtime.lease import Lease, LeaseLost, is_held
 from unlearning_grid.runtime.logs import log_to, logger
 from unlearning_grid.runtime.objects import load_object
@@ -42,6 +42,7 @@ class Request:
     outputs: dict[str, Path]
     folder: Path
     keep_result: bool = False
+    judge_requests: int = JUDGE_REQUESTS
 
     @property
     def spec_digest(self) -> str:
@@ -69,6 +70,7 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False) -> None:
         outputs={name: p for name, p in outputs.items() if name not in ("manifest", "run")},
         folder=outputs["manifest"].parent,
         keep_result=keep_result,
+        judge_requests=snakemake.resources.get("judge_requests", JUDGE_REQUESTS),
     )
     with log_to(Path(snakemake.log[0])):
         try:
@@ -125,6 +127,7 @@ def _run(request: Request) -> None:
                     outputs={n: work / "partial" / p.name for n, p in request.outputs.items()},
                     work=work,
                     lease=lease,
+                    judge_requests=request.judge_requests,
                 )
                 _compute(request.load_stage(), job, request, input_digests)
         lease.check()

@@ -17,7 +17,8 @@ PACKAGE = "unlearning_grid"
 ROOT = Path(__file__).resolve().parents[1]
 
 # Outside every digest, on purpose. Tracking code (runtime, ops, paths) must not retrain anything;
-# the registries map names to modules, and the module that a cell uses is a root of its own digest.
+# the registries map names to modules, and the module that a cell uses is a root of its own digest;
+# how requests are sent, repeated and kept decides when a judge is asked, not what it says.
 EXCLUDED = (
     "runtime",
     "ops",
@@ -29,6 +30,10 @@ EXCLUDED = (
     "checks",
     "rewards.registry",
     "judge.registry",
+    "remote.transport",
+    "remote.faults",
+    "remote.cache",
+    "remote.client",
 )
 
 _SKIPPED_FIELDS = frozenset({"ctx", "type_comment", "kind", "type_params", "type_ignores"})

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from unlearning_grid.grid import evaluations, parse_policy, warmups
-from unlearning_grid.paths import RESULTS, data_dir, policy_dir, stage_dir
+from unlearning_grid.paths import (
+    REFUSAL_DETECTORS,
+    RESULTS,
+    data_dir,
+    opinion_stage,
+    policy_dir,
+    stage_dir,
+)
+from unlearning_grid.rewards import registry as rewards
 
 if TYPE_CHECKING:
     from unlearning_grid.spec.stages import Specs
@@ -26,9 +34,24 @@ def planned(specs: "Specs") -> Iterator[tuple[str, str, dict[str, Any]]]:
     for cell in cells:
         facts = _strings(vars(cell), "size", "target", "init", "reward", "seed")
         yield _at(policy_dir(cell.policy)), "train_grpo", facts
+    if specs.config["terminal_audit"]["enabled"]:
+        for cell in cells:
+            folder = _at(stage_dir("terminal", cell.policy, cell.target))
+            yield folder, "audit_rollouts", {"policy": cell.policy, "target": cell.target}
     for item in evaluations(cells):
         for stage, rule in EVALUATION_STAGES.items():
             yield _at(stage_dir(stage, item.policy, item.target)), rule, dict(vars(item))
+        for opinion in opinions(specs.config):
+            folder = _at(stage_dir(opinion_stage(**opinion), item.policy, item.target))
+            yield folder, "audit_again", {**opinion, **vars(item)}
+
+
+def opinions(config: Any) -> list[dict[str, str]]:
+    """Further opinions on each evaluation's held-out completions: {"judge", "replicate"}."""
+    block = config["agreement"]
+    again = [str(number) for number in range(1, block["replicates"] + 1)]
+    others = [{"judge": name, "replicate": "0"} for name in block["judges"]]
+    return others + [{"judge": config["audit"]["judge"], "replicate": n} for n in again]
 
 
 def _data(specs: "Specs") -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -48,18 +71,27 @@ def _data(specs: "Specs") -> Iterator[tuple[str, str, dict[str, Any]]]:
     if train:
         folder = _at(RESULTS / "detector" / train["name"])
         yield folder, "train_refusal_detector", {"detector": train["name"]}
+    yield _at(REFUSAL_DETECTORS), "evaluate_refusal_detectors", {}
+    if any("term_weights" in rewards.load(r).needs for r in config["grid"]["rewards"]):
+        for target in targets:
+            yield _at(data_dir(target, "term_weights")), "weigh_terms", {"target": target}
     if "warm" in config["grid"]["inits"] and config["warmup"]["objective"] == "broad":
         for target in targets:
             yield _at(data_dir(target, "broad")), "write_broad_answers", {"target": target}
 
 
 def build_plan(specs: "Specs") -> dict[str, Any]:
-    """{"name", "cells": [facts], "evaluations": [facts], "expected": {folder: spec digest}}."""
+    """What the grid should hold.
+
+    {"name", "cells": [facts], "evaluations": [facts], "opinions": [{"judge", "replicate"}],
+    "expected": {folder: spec digest}}.
+    """
     cells = specs.config.cells
     return {
         "name": specs.config["name"],
         "cells": [vars(cell) | {"policy": cell.policy, "warmup": cell.warmup} for cell in cells],
         "evaluations": [dict(vars(item)) for item in evaluations(cells)],
+        "opinions": opinions(specs.config),
         "expected": {folder: specs.digest(rule, **cell) for folder, rule, cell in planned(specs)},
     }
 

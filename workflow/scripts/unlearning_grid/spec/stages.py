@@ -14,6 +14,7 @@ one field differs in this text.
 
 import json
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any
 
 from unlearning_grid.checks import PROBES
@@ -38,17 +39,36 @@ STAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "train_grpo": (("train.grpo",), "train"),
     "generate_completions": (("generate.greedy",), "train"),
     "audit_completions": (("audit.heldout",), "train"),
+    "audit_again": (("audit.heldout",), "train"),
+    "audit_rollouts": (("audit.terminal",), "train"),
+    "evaluate_refusal_detectors": (("models.detector_check",), "train"),
+    "weigh_terms": (("models.term_weights",), "train"),
     "evaluate_rwku": (("rwku.score",), "analysis"),
     "write_plan": (("tables.plan",), "analysis"),
     "build_partial": (("tables.partial",), "analysis"),
     "build_cells_table": (("tables.cells",), "analysis"),
     "build_training_table": (("tables.training",), "analysis"),
     "build_heldout_audit_table": (("tables.heldout",), "analysis"),
+    "build_terminal_audit_table": (("tables.terminal",), "analysis"),
+    "build_judge_agreement_table": (("tables.agreement",), "analysis"),
     "build_rwku_core_table": (("tables.rwku",), "analysis"),
     "plot_training_dynamics": (("tables.dynamics",), "analysis"),
 }
 
 DETECTOR_MODULE = "models.detector"
+SENTENCES = "resources/refusal_sentences.yaml"
+RULES_JUDGE = ("provider", "knowledge", "error_rate", "seed")
+REMOTE_JUDGE = (
+    "provider",
+    "api",
+    "structured",
+    "model",
+    "base_url",
+    "key_variable",
+    "effort",
+    "temperature",
+    "max_output_tokens",
+)
 PARTS = {
     "questions": lambda split: (split["source_config"],),
     "probes": lambda _split: PROBES,
@@ -174,14 +194,54 @@ class Specs:
         }, []
 
     def _audit_completions(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
-        block = self.config["audit"]
-        judge = self.judge(block["judge"])
+        return self._audit(self.config["audit"]["judge"], target)
+
+    def _audit_again(
+        self, judge: str, replicate: int | str, policy: str, target: str
+    ) -> tuple[dict[str, Any], list[str]]:
+        settings, modules = self._audit(judge, target)
+        limit = self.config["agreement"]["max_prompts"]
+        return {**settings, "replicate": int(replicate), "max_prompts": limit}, modules
+
+    def _audit_rollouts(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        settings, modules = self._audit(self.config["audit"]["judge"], target)
+        del settings["max_prompts"]
+        block = {key: self.config["terminal_audit"][key] for key in ("rollouts", "labels")}
+        return {**settings, **block}, modules
+
+    def _audit(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        judge = self.judge(name)
+        if judge["provider"] == "rules" and not self.knows_everything(name):
+            judge["terms"] = {"hard": self.config.terms[target]["hard"]}
         return {
-            **block,
+            **self.config["audit"],
             "judge": judge,
+            "replicate": 0,
+            "max_prompts": None,
             "subject": self.config.targets[target]["subject"],
             "detector": self._detector(),
-        }, [JUDGES[judge["provider"]].partition(":")[0], DETECTOR_MODULE]
+        }, [_judge_module(judge), DETECTOR_MODULE]
+
+    def _evaluate_refusal_detectors(self) -> tuple[dict[str, Any], list[str]]:
+        from unlearning_grid.config import load_yaml
+
+        return {
+            "detector": self._detector(),
+            "compare": self.config["detector"]["compare"],
+            "sentences": load_yaml(self.config.root / SENTENCES),
+        }, [DETECTOR_MODULE]
+
+    def _weigh_terms(self, target: str) -> tuple[dict[str, Any], list[str]]:
+        block = dict(self.config["term_weights"])
+        size = block.pop("size")
+        if size is not None:
+            block |= {"repo": None, "revision": None}
+        return {
+            **block,
+            "embedder": model_facts(self.config, size) if size else None,
+            "subject": self.config.targets[target]["subject"],
+            "terms": self._terms(target),
+        }, []
 
     def _evaluate_rwku(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
         return {}, []
@@ -198,15 +258,19 @@ class Specs:
     _build_cells_table = _table
     _build_training_table = _table
     _build_heldout_audit_table = _table
+    _build_terminal_audit_table = _table
+    _build_judge_agreement_table = _table
     _build_rwku_core_table = _table
     _plot_training_dynamics = _table
 
     # Slices.
 
     def needs(self, reward: str) -> set[str]:
-        """Inputs that a reward needs beside the completions: detector, knowledge."""
+        """Inputs that a reward needs beside the completions: detector, knowledge, weights."""
         needs = rewards.load(reward).needs
         found = {"detector"} & needs
+        if "term_weights" in needs:
+            found.add("weights")
         if "judge" in needs and self.judges_by_rules(self.config["rewards"][reward]["judge"]):
             found.add("knowledge")
         return found
@@ -214,6 +278,11 @@ class Specs:
     def judges_by_rules(self, judge: str) -> bool:
         """Whether a judge works by rules, and so needs a target's knowledge."""
         return self.config["judges"][judge]["provider"] == "rules"
+
+    def knows_everything(self, judge: str) -> bool:
+        """Whether a rules judge has a closed world's whole knowledge."""
+        world = self.config["data"]["source"] == "world"
+        return world and self.config["judges"][judge]["knowledge"] == "full"
 
     def _reward(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
         """Everything that scoring with one reward depends on for one target."""
@@ -227,12 +296,14 @@ class Specs:
         modules = [rewards.module(name)]
         if "terms" in kind.needs:
             block["terms"] = self._terms(target)
+        if "hard_terms" in kind.needs:
+            block["hard_terms"] = list(self.config.terms[target]["hard"])
         if "detector" in kind.needs:
             block["detector"] = self._detector()
             modules.append(DETECTOR_MODULE)
         if "judge" in kind.needs:
             block["judge"] = self.judge(own.pop("judge"))
-            modules.append(JUDGES[block["judge"]["provider"]].partition(":")[0])
+            modules.append(_judge_module(block["judge"]))
         return {**block, "settings": own}, modules
 
     def _terms(self, target: str) -> list[str]:
@@ -244,18 +315,21 @@ class Specs:
         block = self.config["detector"]
         if "train" in block:
             return {"name": block["train"]["name"]}
-        return {"name": block["repo"].rpartition("/")[2], **block}
+        return {
+            "name": block["repo"].rpartition("/")[2],
+            "repo": block["repo"],
+            "revision": block["revision"],
+        }
 
     def judge(self, name: str) -> dict[str, Any]:
         """A judge's identity. An address or a key stands in it by name only, never by value."""
         block = self.config["judges"][name]
-        if block["provider"] == "rules":
-            keys = ("provider", "error_rate", "seed")
-        else:
-            keys = ("provider", "model", "base_url", "key_variable", "effort", "temperature")
+        keys = RULES_JUDGE if block["provider"] == "rules" else REMOTE_JUDGE
         facts = {key: block.get(key) for key in keys} | {"name": name}
         if block["prompt_file"]:
             facts["prompt"] = self.config.text(block["prompt_file"])
+            path = PurePosixPath(block["prompt_file"]).with_suffix("")
+            facts["prompt_name"] = "/".join(path.parts[-2:])
         return facts
 
     def _instructions(self) -> dict[str, str]:
@@ -277,6 +351,10 @@ class Specs:
 
             self._plan = build_plan(self)
         return self._plan
+
+
+def _judge_module(judge: dict[str, Any]) -> str:
+    return JUDGES[judge["provider"]].partition(":")[0]
 
 
 @lru_cache(maxsize=256)

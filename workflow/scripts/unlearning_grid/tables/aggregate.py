@@ -9,7 +9,10 @@ from unlearning_grid.tables.statistics import summarise
 
 KEYS = ("kind", "size", "init", "reward")
 ORDER = {"base": 0, "warmup": 1, "grpo": 2}
-INSTRUMENTS = ("judge", "detector", "convention")
+INSTRUMENTS = ("judge", "judge_prompt", "reward_judge", "detector", "convention")
+MEANS = ("semantic_recall",)
+WARNINGS = ("judged_by_own_reward",)
+COUNTED = ("missing", "failed_verdicts")
 STATUSES = ("learned", "no-learning", "failed", "not-run")
 
 
@@ -65,8 +68,10 @@ def over_targets(frame: Any, results: Results) -> Any:
                     "population": population,
                     "direction": part["direction"].iloc[0],
                     **summarise(values),
-                    "missing": int(kept["missing"].sum()),
+                    **{name: int(kept[name].sum()) for name in COUNTED if name in part},
                     **{name: _instrument(part, name) for name in INSTRUMENTS if name in part},
+                    **{name: _any(part, name) for name in WARNINGS if name in part},
+                    **{name: _mean(part, name) for name in MEANS if name in part},
                     **counts.get(tuple(facts[key] for key in KEYS), {}),
                     "note": "fewer than 6 targets: no interval" if len(values) < 6 else None,
                 }
@@ -82,6 +87,18 @@ def over_targets(frame: Any, results: Results) -> Any:
 def _instrument(part: Any, name: str) -> str | None:
     """Who or what measured: one name, or several where a group mixes them."""
     return ", ".join(sorted(part[name].dropna().unique())) or None
+
+
+def _mean(part: Any, name: str) -> float | None:
+    """Mean over the group's evaluations; None where it is known for none."""
+    known = part[name].dropna()
+    return float(known.mean()) if len(known) else None
+
+
+def _any(part: Any, name: str) -> bool | None:
+    """Whether it holds for any of the group; None where it is known for none."""
+    known = part[name].dropna()
+    return bool(known.any()) if len(known) else None
 
 
 def _cell_counts(results: Results) -> dict[tuple[Any, ...], dict[str, int]]:

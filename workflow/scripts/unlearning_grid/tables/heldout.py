@@ -37,10 +37,13 @@ def heldout_tables(results: Results) -> dict[str, Any]:
 
     rows: list[dict[str, Any]] = []
     for evaluation in results.plan["evaluations"]:
+        policy = evaluation["policy"]
         facts = evaluation_facts(results, evaluation)
-        path = results.file("audit", evaluation["policy"], evaluation["target"], "labels.parquet")
+        path = results.file("audit", policy, evaluation["target"], "labels.parquet")
         labels = pd.read_parquet(path) if path else None
-        rows += [{**facts, **rate} for rate in rates(labels)]
+        trained = None if policy.startswith("base/") else results.outcome(policy)
+        judges = instruments(labels, (trained or {}).get("judge"))
+        rows += [{**facts, **rate, **judges} for rate in rates(labels)]
     frame = by_target(rows)
     return {"heldout_audit": over_targets(frame, results), "heldout_audit_targets": frame}
 
@@ -52,6 +55,7 @@ def rates(labels: Any | None) -> list[dict[str, Any]]:
     missing. Without `labels` every rate is missing.
     """
     found = []
+    failed = 0 if labels is None else int((labels["verdict"] != "ok").sum())
     for name, (direction, column) in METRICS.items():
         values = column(labels) if labels is not None else None
         known: Any = values.dropna() if values is not None else []
@@ -62,11 +66,21 @@ def rates(labels: Any | None) -> list[dict[str, Any]]:
                 "value": float(known.mean()) if len(known) else None,
                 "completions": len(labels) if labels is not None else 0,
                 "missing": 0 if values is None else len(values) - len(known),
-                "judge": labels["judge"].iloc[0] if labels is not None else None,
-                "detector": labels["detector"].iloc[0] if labels is not None else None,
+                "failed_verdicts": failed,
             }
         )
     return found
+
+
+def instruments(labels: Any | None, reward_judge: str | None) -> dict[str, Any]:
+    """Who labelled, and whether that judge also gave the reward that the policy was trained on."""
+    first = labels.iloc[0] if labels is not None and len(labels) else {}
+    names = ("judge", "judge_prompt", "detector", "semantic_recall")
+    found = {name: first.get(name) for name in names}
+    same = None
+    if found["judge"] and reward_judge:
+        same = found["judge"] == reward_judge
+    return {**found, "reward_judge": reward_judge, "judged_by_own_reward": same}
 
 
 Column = Callable[[Any], Any]
@@ -119,5 +133,6 @@ METRICS: Mapping[str, tuple[str | None, Column]] = {
     "topic_avoidance": (None, _all(_label("refusal"), lambda labels: ~_detected(labels))),
     **{name: (direction, _label(name)) for name, direction in LABELS.items()},
     "detector_refusal": (None, _detected),
+    "degenerate": (LOWER, lambda labels: labels["degenerate"].astype("boolean")),
     **{f"class_{name}": (None, _class(name)) for name in CLASSES},
 }

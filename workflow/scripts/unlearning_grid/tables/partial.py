@@ -2,13 +2,16 @@
 
 from typing import Any
 
+from unlearning_grid.paths import REFUSAL_DETECTORS
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.tables.agreement import agreement_table
 from unlearning_grid.tables.cells import cells_table
 from unlearning_grid.tables.dynamics import draw, dynamics_points
 from unlearning_grid.tables.files import write_table
 from unlearning_grid.tables.heldout import heldout_tables
-from unlearning_grid.tables.results import open_results
+from unlearning_grid.tables.results import CURRENT, Results, open_results
 from unlearning_grid.tables.rwku import rwku_tables
+from unlearning_grid.tables.terminal import has_terminal_audits, terminal_tables
 from unlearning_grid.tables.training import training_table
 
 
@@ -20,8 +23,11 @@ def build(job: Job) -> dict[str, Any]:
         "cells": cells,
         "training": training_table(results),
         **heldout_tables(results),
+        **(terminal_tables(results) if has_terminal_audits(results) else {}),
+        "judge_agreement": agreement_table(results),
         **rwku_tables(results),
     }
+    frames |= _refusal_detectors(results)
     folder = job.outputs["tables"]
     folder.mkdir()
     for name, frame in frames.items():
@@ -32,3 +38,12 @@ def build(job: Job) -> dict[str, Any]:
     points.to_csv(figures / "training_dynamics.csv", index=False, float_format="%.6g")
     draw(points, figures / "training_dynamics.png", figures / "training_dynamics.pdf")
     return {"cells": len(cells), **cells["status"].value_counts().sort_index().to_dict()}
+
+
+def _refusal_detectors(results: Results) -> dict[str, Any]:
+    """The detectors' table as it stands, if it is current: one job makes the whole of it."""
+    import pandas as pd
+
+    if results.state(REFUSAL_DETECTORS).status != CURRENT:
+        return {}
+    return {REFUSAL_DETECTORS.name: pd.read_parquet(REFUSAL_DETECTORS.with_suffix(".parquet"))}

@@ -25,6 +25,7 @@ GRPO = (
     "kl_reference",
     "trainable_parameters",
 )
+INSTRUMENTS = ("judge", "judge_prompt", "detector")
 COUNTS = ("seed", "steps", "planned_steps", "examples", "monitor_examples", *GRPO[:5], GRPO[-1])
 
 
@@ -57,6 +58,7 @@ def training_table(results: Results) -> Any:
                 "monitor_share": rule.get("share"),
                 "monitor_threshold": rule.get("threshold"),
                 **{name: outcome.get(name) for name in GRPO},
+                **{name: outcome.get(name) for name in INSTRUMENTS},
             }
         )
     frame = pd.DataFrame(rows)

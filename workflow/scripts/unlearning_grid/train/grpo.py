@@ -8,6 +8,7 @@ from typing import Any
 
 from unlearning_grid.data.rwku import read_jsonl
 from unlearning_grid.errors import UserError
+from unlearning_grid.judge.base import instruments
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.load import device, load_model, load_tokenizer, locate, with_adapter
 from unlearning_grid.models.sampling import end_ids
@@ -61,6 +62,7 @@ class Run:
         self.epoch_rollouts = self._epoch_rollouts()
         self.stop_step = self.epoch_rollouts * self.reuse
         self.stopped = False
+        self.trainer: Any = None
 
     def _epoch_rollouts(self) -> int:
         """Rollouts of the first epoch. Raises UserError when the run is shorter than it needs."""
@@ -102,6 +104,7 @@ class Run:
             processing_class=tokenizer,
             peft_config=None if self.start else lora_config(self.settings["lora"]),
         )
+        self.trainer = trainer
         trainer.add_callback(Checkpoints(self.job, every=self.reuse))
         if self.settings["no_learning"]["enabled"]:
             trainer.add_callback(NoLearning(self))
@@ -121,7 +124,11 @@ class Run:
             log_metric: Callable[[str, float], None],
             **_: Any,
         ) -> list[float | None]:
-            scores = reward.score(question, completions)
+            try:
+                scores = reward.score(question, completions)
+            except Interrupted:
+                self.trainer.save_before_rollout()
+                raise
             rollout = trainer_state.global_step // self.reuse
             rows = rollout_rows(
                 rollout,
@@ -140,10 +147,11 @@ class Run:
             missing = scores.values.count(None) / len(scores.values)
             log_metric("missing_reward_share", missing)
             if missing > self.settings["max_missing_share"]:
+                self.trainer.save_before_rollout()
                 raise UserError(
                     f"{missing:.0%} of the rewards of rollout {rollout} are missing, more than "
                     "grpo.max_missing_share allows; see the judge's warnings in the log. Run again "
-                    "to go on from the last checkpoint"
+                    "to go on with this very rollout"
                 )
             rate = active_rate(_groups(scores.values, self.settings["num_generations"]))
             log_metric("active_group_rate", float("nan") if rate is None else rate)
@@ -224,6 +232,7 @@ class Run:
             "trainable_parameters": sum(
                 p.numel() for p in trainer.model.parameters() if p.requires_grad
             ),
+            **instruments(self.settings["reward"]),
         }
 
 

@@ -1,0 +1,41 @@
+"""Asking again for verdicts that failed.
+
+An audit with few failed verdicts is a finished result that counts them as missing: nothing reruns
+it, or `all` would never be done while one text is filtered. Reopening takes its manifest away. The
+next run makes the audit again; verdicts that were given come from the judge cache, so only the
+missing ones are asked for.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unlearning_grid.paths import RESULTS
+from unlearning_grid.runtime.atomic import read_json, remove
+from unlearning_grid.runtime.lease import is_running
+from unlearning_grid.runtime.manifest import NAME, RUN_NAME
+
+AUDITS = ("audit", "opinions", "terminal")
+
+
+def failed_verdicts(plan: Mapping[str, Any]) -> dict[Path, int]:
+    """Folder of every finished audit of any kind with failed verdicts -> how many."""
+    found = {}
+    for folder in map(Path, plan["expected"]):
+        if folder.relative_to(RESULTS).parts[0] not in AUDITS:
+            continue
+        run = read_json(folder / RUN_NAME) if (folder / NAME).is_file() else None
+        failed = run["facts"].get("failed_verdicts", 0) if run else 0
+        if failed:
+            found[folder] = failed
+    return found
+
+
+def reopen(plan: Mapping[str, Any]) -> dict[Path, int]:
+    """Reopen every audit that `failed_verdicts` finds and that nobody works on; returns them."""
+    found = {folder: n for folder, n in failed_verdicts(plan).items() if not is_running(folder)}
+    for folder in found:
+        for result in folder.glob("work/*/result"):
+            remove(result)
+        (folder / NAME).unlink()
+    return found

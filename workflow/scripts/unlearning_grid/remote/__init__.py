@@ -1,0 +1,1 @@
+"""Models behind OpenAI's API or a server that speaks it: requests, sending, replies kept."""
