@@ -19,11 +19,19 @@ def profile(name: str) -> dict:
     return yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text(encoding="utf-8"))
 
 
+def every_rule() -> dict:
+    """The demo's grid and a reward with weighted terms: together they run every rule."""
+    changed = config("demo")
+    changed["grid"]["rewards"] += ["pagerank-lex"]
+    changed["term_weights"] = {"size": "tiny"}
+    return changed
+
+
 @pytest.fixture(scope="module")
 def on_slurm(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    """The demo's grid under the cluster's profile: it runs every rule."""
+    """Every rule under the cluster's profile."""
     return plan(
-        ROOT / "config" / "demo.yaml",
+        every_rule(),
         tmp_path_factory.mktemp("slurm"),
         extra=("--profile", "profiles/slurm"),
     )
@@ -55,7 +63,7 @@ def test_each_gpu_rule_asks_for_one_h100_and_no_other_rule_for_any(on_slurm: Pla
 
 
 def test_the_slurm_profile_changes_no_job(on_slurm: Plan, tmp_path: Path) -> None:
-    here = plan(ROOT / "config" / "demo.yaml", tmp_path)
+    here = plan(every_rule(), tmp_path / "here")
     assert on_slurm.jobs == here.jobs
     assert on_slurm.inputs == here.inputs
 
@@ -64,6 +72,15 @@ def test_slurm_jobs_have_time_memory_account_and_partition(on_slurm: Plan) -> No
     for (rule, _), resources in on_slurm.resources.items():
         if rule != "all":
             assert {"runtime", "mem_mb", "slurm_account", "slurm_partition"} <= set(resources)
+
+
+def test_jobs_that_ask_a_judge_share_the_limit_on_open_requests(on_slurm: Plan) -> None:
+    limit = profile("slurm")["resources"]["judge_requests"]
+    for (rule, wildcards), resources in on_slurm.resources.items():
+        asks = "audit" in rule.partition("_")[0] or rule in ("write_broad_answers", "train_warmup")
+        asks |= rule == "train_grpo" and dict(wildcards)["reward"] == "r2-rubric"
+        asked = int(resources.get("judge_requests", 0))
+        assert (asked > 0) == asks and asked <= limit, rule
 
 
 def test_retries_stand_in_the_profile_only() -> None:

@@ -150,13 +150,13 @@ def test_a_killed_audit_asks_only_for_what_is_missing(
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     time.sleep(0.5)  # what was open comes to nothing
-    first = [a.data["completion"] for a in server.asked]
+    first = [(a.data["prompt"], a.data["completion"]) for a in server.asked]
     server.respond = lambda asked: Answer()
     unlocked = snakemake([*words(config_file), "--unlock"], micro_copy)
     assert unlocked.returncode == 0, unlocked.stderr
     done = run(micro_copy, config_file, AUDIT)
     assert done.returncode == 0, done.stdout + done.stderr
-    second = [a.data["completion"] for a in server.asked[len(first) :]]
+    second = [(a.data["prompt"], a.data["completion"]) for a in server.asked[len(first) :]]
     kept = 32 - len(second)
     assert 4 <= kept < 32 and kept <= len(first), (kept, len(first), len(second))
     assert len(second) == len(set(second))

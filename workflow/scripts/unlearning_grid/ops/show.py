@@ -17,7 +17,7 @@ COLUMNS = {
 
 
 def show(folder: Path) -> str:
-    """The held-out table as text: one line per policy, medians over targets.
+    """The held-out table as text: one line per policy, medians over targets; who labelled below.
 
     Raises UserError when the table is not there.
     """
@@ -36,7 +36,33 @@ def show(folder: Path) -> str:
         cells = [_number(medians.get(metric)) for metric in COLUMNS]
         rows.append([_name(group), *cells, str(part["n"].max()), _status(part.iloc[0])])
     lines = layout(rows)
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *_instruments(table)])
+
+
+def _instruments(table: Any) -> list[str]:
+    """Who labelled, what is missing, and how much a lower bound can see."""
+    names = {
+        name: ", ".join(sorted(table[name].dropna().unique()))
+        for name in ("judge", "judge_prompt", "detector")
+    }
+    who = " ".join(part for part in (names["judge"], names["judge_prompt"]) if part) or "nobody"
+    leaks = table[table["metric"] == "semantic_leakage"]
+    lines = [
+        f"Judge {who}; detector {names['detector'] or 'none'}; "
+        f"{int(leaks['failed_verdicts'].sum())} failed verdicts, "
+        f"{int(leaks['missing'].sum())} completions without a leak label"
+    ]
+    if table["judged_by_own_reward"].eq(True).any():
+        lines.append(
+            "Some policies were trained on rewards of this very judge: judged_by_own_reward"
+        )
+    recall = leaks["semantic_recall"].dropna()
+    if len(recall):
+        lines.append(
+            f"The leak column is a lower bound: its judge sees {recall.mean():.2f} of the targets' "
+            "gold answers (docs/rules-auditor.md)"
+        )
+    return lines
 
 
 def layout(rows: Sequence[Sequence[str]]) -> list[str]:

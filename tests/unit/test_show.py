@@ -1,0 +1,54 @@
+"""The held-out table as it is printed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from label_rows import NINE, labels, policy, share, tree_of
+from results_tree import LEARNED, working_in
+from unlearning_grid.errors import UserError
+from unlearning_grid.ops.show import show
+from unlearning_grid.tables.heldout import heldout_tables
+
+
+@pytest.fixture(autouse=True)
+def fresh_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with working_in(tmp_path, monkeypatch):
+        yield
+
+
+def printed(audit: Any, **outcome: Any) -> list[str]:
+    tree = tree_of(inits=["cold"], targets=["bruce-lee"])
+    tree.train(policy("bruce-lee"), LEARNED | outcome)
+    tree.evaluate(policy("bruce-lee"), "bruce-lee", audit=audit)
+    heldout_tables(tree.results())["heldout_audit"].to_parquet("heldout_audit.parquet")
+    return show(Path()).splitlines()
+
+
+def test_who_labelled_and_what_is_missing_stands_below_the_table() -> None:
+    lines = printed(labels(NINE))
+    assert lines[0].split()[:2] == ["policy", "leak"]
+    assert any(line.startswith("grpo tiny cold r0-lex") for line in lines)
+    assert lines[-1] == (
+        "Judge rules:oracle; detector demo-refusal; 1 failed verdicts, "
+        "3 completions without a leak label"
+    )
+
+
+def test_a_lower_bound_says_how_much_it_sees() -> None:
+    lines = printed(share(2).assign(judge="rules:lower-bound", semantic_recall=0.65))
+    assert lines[-1].startswith("The leak column is a lower bound: its judge sees 0.65 of")
+
+
+def test_a_judge_that_gave_the_reward_is_pointed_out() -> None:
+    audit = share(2).assign(judge="openai:m", judge_prompt="p/six 01234567")
+    lines = printed(audit, judge="openai:m")
+    assert lines[-2].startswith("Judge openai:m p/six 01234567; detector demo-refusal; 0 failed")
+    assert "judged_by_own_reward" in lines[-1]
+
+
+def test_without_a_table_it_says_what_to_do() -> None:
+    with pytest.raises(UserError, match="run the grid first"):
+        show(Path())
