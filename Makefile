@@ -7,10 +7,11 @@
 #   make rwku-cpu    the same grid on real RWKU rows with a real small model, on a CPU
 #   make plan        what the paper's grid would run
 #   make status      what is there and what is missing, for the grid of CONFIG
+#   make retry       have the next run ask again for verdicts that failed, same grid
 #
 # PYTHON    interpreter of the virtual environment, 3.11 or newer
 # PIP_ARGS  more words for pip, such as an index with CPU builds of torch
-# CONFIG    configuration of `plan` and `status`
+# CONFIG    configuration of `plan`, `status` and `retry`
 # RWKU_DIR  folder of {config}.jsonl files for `rwku-cpu` and the tests on real rows
 # PURGE_DIR folder of PURGE's term lists for the tests on real terms
 
@@ -26,10 +27,10 @@ QUIET := --quiet rules reason host
 export RWKU_DIR PURGE_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-demo lint format plan status rwku-cpu docs clean
+.PHONY: help demo test test-demo lint format plan status retry rwku-cpu docs clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -15
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -16
 
 # One environment with the pins of all environment files (vLLM has its own, see envs/vllm.yaml).
 $(VENV)/installed: $(ENVS)
@@ -80,6 +81,9 @@ plan: $(VENV)/installed
 
 status: $(VENV)/installed
 	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops status --config $(CONFIG)
+
+retry: $(VENV)/installed
+	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops retry --config $(CONFIG)
 
 docs: $(VENV)/installed
 	$(LIBRARY) $(BIN)/python -m unlearning_grid.ops document

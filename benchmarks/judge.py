@@ -29,7 +29,8 @@ from judge_server import Answer, JudgeServer, judge_block  # noqa: E402
 from unlearning_grid.judge.base import JudgeContext  # noqa: E402
 from unlearning_grid.judge.labels import SIX  # noqa: E402
 from unlearning_grid.judge.openai import OpenAIJudge  # noqa: E402
-from unlearning_grid.remote.cache import Cache, Record  # noqa: E402
+from unlearning_grid.remote.cache import Cache  # noqa: E402
+from unlearning_grid.remote.records import Record  # noqa: E402
 
 VERDICT = json.dumps(dict.fromkeys(SIX, False))
 PROMPT = (ROOT / "config/prompts/reworded-v1/audit-six.txt").read_text(encoding="utf-8")

@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.remote.cache import Cache, Record
+from unlearning_grid.remote.cache import Cache
+from unlearning_grid.remote.records import Record
 from unlearning_grid.remote.transport import Patience
 
 KEY = "sk-very-secret-1234"

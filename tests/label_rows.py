@@ -6,15 +6,8 @@ from typing import Any
 import pandas as pd
 
 from results_tree import Tree
+from unlearning_grid.judge.labels import SIX
 
-LABELS = (
-    "lexical_leakage",
-    "semantic_leakage",
-    "prompt_helpfulness",
-    "broad_topic_helpfulness",
-    "refusal",
-    "language_drift",
-)
 T, F, NA = True, False, None
 
 # Nine completions: lexical, semantic, helpful, broad, refusal, drift; class; refusal probability.
@@ -35,14 +28,20 @@ def labels(rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
     """A labels table as audit_completions writes it."""
     columns = list(zip(*rows, strict=True))
     frame = pd.DataFrame(
-        {name: pd.array(list(c), dtype="boolean") for name, c in zip(LABELS, columns, strict=False)}
+        {name: pd.array(list(c), dtype="boolean") for name, c in zip(SIX, columns, strict=False)}
     )
     frame["class"] = list(columns[6])
     frame["refusal_probability"] = pd.array(list(columns[7]), dtype="float64")
     frame["verdict"] = ["truncated" if row[:7] == (NA,) * 6 + (None,) else "ok" for row in rows]
     frame["degenerate"] = [number == 7 for number in range(len(rows))]
     return frame.assign(
-        judge="rules:oracle", judge_prompt=None, detector="demo-refusal", semantic_recall=None
+        judge="rules:oracle",
+        judge_prompt=None,
+        judge_entry="audit",
+        detector="demo-refusal",
+        refusal_by_detector=False,
+        gold_recall_whole=None,
+        gold_recall_part=None,
     )
 
 

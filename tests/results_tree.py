@@ -56,6 +56,7 @@ class Tree:
     """
 
     def __init__(self, **axes: Any) -> None:
+        self.settings: dict[str, dict[str, Any]] = {}  # policy -> further settings in its spec
         self.cells: list[Cell] = expand({**axes, "exclude": axes.get("exclude", [])})
 
     def spec(self, folder: Path, version: int = 1) -> str:
@@ -64,7 +65,7 @@ class Tree:
             {
                 "stage": "stub",
                 "cell": {"folder": folder.as_posix()},
-                "settings": {"version": version},
+                "settings": {"version": version} | self.settings.get(_policy(folder), {}),
                 "code": "c",
                 "env": "e",
             }
@@ -136,6 +137,10 @@ class Tree:
         self.make(completions, {FILES["completions"]: shown}, trained)
         for stage, frame in frames.items():
             self.make(stage_dir(stage, policy, target), {FILES[stage]: frame}, [completions])
+
+
+def _policy(folder: Path) -> str:
+    return folder.relative_to("results").as_posix()
 
 
 def _content(folders: Sequence[Path]) -> str:

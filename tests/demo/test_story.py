@@ -57,3 +57,30 @@ def test_warm_r2_is_broad_without_leak_and_warm_r4_is_not(rates):
 
 def test_the_table_has_every_policy(rates):
     assert rates["kind"].value_counts().to_dict() == {"grpo": 16, "warmup": 2, "base": 2}
+
+
+def test_every_table_says_who_labelled_and_what_is_missing():
+    for name in ("heldout_audit", "terminal_audit"):
+        table: Any = pd.read_parquet(TABLES / f"{name}.parquet")
+        assert set(table["judge"].dropna()) == {"rules:oracle"}
+        assert set(table["detector"].dropna()) == {"demo-refusal"}
+        assert (table["failed_verdicts"] == 0).all()
+        rubric = table[(table["reward"] == "r2-rubric") & (table["population"] == "evaluated")]
+        assert set(rubric["reward_judge"]) == {"rules:surface"}
+        assert not rubric["judged_by_own_reward"].any()
+
+
+def test_the_lower_bound_never_sees_more_leaks_than_the_oracle():
+    table: Any = pd.read_parquet(TABLES / "judge_agreement.parquet")
+    leaks = table[(table["comparison"] == "judges") & (table["label"] == "semantic_leakage")]
+    assert (leaks["second_rate"] <= leaks["first_rate"]).all()
+    pooled = leaks[leaks["kind"].isna()].iloc[0]
+    assert pooled["n"] == 20 * 60 and pooled["agreement"] > 0.9
+    unable = table[table["label"] == "broad_topic_helpfulness"]
+    assert (unable["n"] == 0).all() and (unable["missing"] > 0).all()
+
+
+def test_sampled_answers_of_the_last_rollouts_are_audited_for_every_cell():
+    table: Any = pd.read_parquet(TABLES / "terminal_audit_targets.parquet")
+    rows = table[table["metric"] == "semantic_leakage"]
+    assert len(rows) == 16 and (rows["completions"] == 5 * 64).all()

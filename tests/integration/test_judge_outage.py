@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 import yaml
 
@@ -114,6 +115,59 @@ def test_an_outage_in_grpo_is_no_reward_and_the_rollout_is_sampled_again(
     later = {(a.data["prompt"], a.data["completion"]) for a in server.asked[before:]}
     first = rollouts[rollouts["rollout"] == 0]
     assert not later & set(zip(first["prompt"], first["completion"], strict=True))
+
+
+def test_a_run_that_is_stopped_while_it_waits_for_a_judge_goes_on_with_that_rollout(
+    micro_copy: Path, config_file: Path, server: JudgeServer
+) -> None:
+    """SIGTERM in an outage: a checkpoint from before the rollout, then the unbroken run's bytes."""
+    assert run(micro_copy, config_file, CELL).returncode == 0
+    expected = json.loads((micro_copy / CELL / "manifest.json").read_text())
+    rollouts: Any = pd.read_parquet(micro_copy / CELL / "rollouts.parquet")
+    first = set(rollouts[rollouts["rollout"] == 0]["completion"])
+    forget(micro_copy, CELL)
+    before = len(server.asked)
+    server.respond = lambda asked: Answer(delay=0 if asked.data["completion"] in first else 300)
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--directory", str(micro_copy), *words(config_file), "--", f"{CELL}/manifest.json"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        deadline = time.monotonic() + 240
+        while not any(a.data["completion"] not in first for a in server.asked[before:]):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.1)
+        for child in psutil.Process(process.pid).children(recursive=True):
+            if any("train_grpo.py" in word for word in child.cmdline()):
+                child.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        process.wait(timeout=120)
+    assert time.monotonic() - began < 60, "it does not wait for the judge"
+    log = (micro_copy / CELL / "train_grpo.log").read_text()
+    assert "stopped on request" in log
+    assert list((micro_copy / CELL / "work").glob("*/checkpoints/checkpoint-2/complete"))
+    server.respond = lambda asked: Answer()
+    resumed = run(micro_copy, config_file, CELL)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert json.loads((micro_copy / CELL / "manifest.json").read_text()) == expected
+
+
+def test_a_warm_up_goes_on_after_an_outage_of_its_monitors_judge(
+    micro_copy: Path, config_file: Path, server: JudgeServer
+) -> None:
+    values = yaml.safe_load(config_file.read_text())
+    values["warmup"]["monitor"] = {"max_new_tokens": 24, "samples": 2, "first_step": 2}
+    config_file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    warmup = "results/warmup/tiny/bruce-lee/s0"
+    server.respond = lambda asked: Answer(finish="content_filter")
+    failed = run(micro_copy, config_file, warmup)
+    assert failed.returncode != 0
+    assert "monitor verdicts are missing" in (micro_copy / warmup / "train_warmup.log").read_text()
+    server.respond = lambda asked: Answer()
+    done = run(micro_copy, config_file, warmup)
+    assert done.returncode == 0, done.stdout + done.stderr
+    monitor: Any = pd.read_parquet(micro_copy / warmup / "monitor.parquet")
+    assert len(monitor) and monitor["value"].notna().all()
 
 
 def forget(directory: Path, result: str) -> None:

@@ -138,12 +138,13 @@ def test_the_teacher_gets_free_text(served, tiny_model, tmp_path):
     prompts = [f"Who is number {n}?" for n in range(4)]
     drafts = ApiTeacher(settings, "Bruce Lee", 4, tmp_path).draw(prompts, 0)
     # A random model stops by chance, nearly always before the server's limit of 1024 tokens.
-    assert any(drafts)
+    assert any(draft.text for draft in drafts)
     assert {r.failure for r in kept_in(tmp_path) if r.failure} <= {"truncated"}
+    assert {draft.failure for draft in drafts if not draft.text} <= {"truncated"}
     asked = len(kept_in(tmp_path))
-    answered = [prompt for prompt, draft in zip(prompts, drafts, strict=True) if draft]
+    answered = [prompt for prompt, draft in zip(prompts, drafts, strict=True) if draft.text]
     again = ApiTeacher(settings, "Bruce Lee", 4, tmp_path).draw(answered, 0)
-    assert again == [draft for draft in drafts if draft]
+    assert again == [draft for draft in drafts if draft.text]
     assert len(kept_in(tmp_path)) == asked
 
 

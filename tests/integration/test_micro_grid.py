@@ -1,6 +1,7 @@
 """The micro grid end to end: what it makes, and what becomes of it when things go wrong."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 from safetensors.numpy import load_file
 
 from integration.conftest import MICRO, run_micro
@@ -177,6 +179,29 @@ def test_a_changed_set_generates_itself_alone(micro_copy, tmp_path):
     assert after[after["set"] == "heldout"]["tokens"].max() == 8
     probes = [f[f["set"] != "heldout"].reset_index(drop=True) for f in (before, after)]
     pd.testing.assert_frame_equal(*probes)
+
+
+def test_weighted_terms_are_embedded_ranked_and_paid_by(micro_copy, tmp_path):
+    """pagerank-lex end to end: embeddings of the grid's own model, weights, rewards."""
+    changed = tmp_path / "weighted.yaml"
+    text = MICRO.read_text().replace("rewards: [r0-lex, r2-rubric]", "rewards: [pagerank-lex]")
+    changed.write_text(text + "\nterm_weights: {size: tiny}\n")
+    words = ["--cores", "2", "--configfile", str(changed), "--replace-workflow-config"]
+    cell = "results/grpo/tiny/bruce-lee/cold/pagerank-lex/s0"
+    done = snakemake(words, micro_copy, [f"{cell}/manifest.json"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    weights = json.loads(
+        (micro_copy / "results/data/bruce-lee/term_weights/weights.json").read_text()
+    )
+    terms = yaml.safe_load((ROOT / "resources/demo/forbidden_terms.yaml").read_text())["bruce-lee"]
+    assert list(weights) == [*terms["hard"], *terms["soft"]]
+    assert max(weights.values()) == 1.0 and min(weights.values()) >= 0.0
+    rollouts: Any = pd.read_parquet(micro_copy / cell / "rollouts.parquet")
+    clean = rollouts[rollouts["matched_terms"] == ""]
+    assert (clean["reward"] == 1.0).all()
+    named = rollouts[rollouts["matched_terms"] == "Bruce Lee|Bruce|Lee"]
+    once = weights["Bruce Lee"] + weights["Bruce"] + weights["Lee"]
+    assert len(named) and named["reward"].max() == pytest.approx(math.exp(-once))
 
 
 def test_the_last_checkpoint_is_not_resumed_past_the_end(micro, micro_copy):

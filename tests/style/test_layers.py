@@ -39,7 +39,7 @@ ALLOWED = {
 
 def layer(module: str) -> tuple[int, str]:
     """(height from the bottom, package) of a module."""
-    module = SAME.get(module, module)
+    module = SAME.get(module.partition(".")[0], module)
     names = [module, module.partition(".")[0]]
     for name in names:
         for height, group in enumerate(reversed(LAYERS)):

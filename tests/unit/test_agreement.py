@@ -45,6 +45,8 @@ def labels(judge: str, refusal: list[Any], probability: list[float], replicate: 
             "detector": "phrases",
             "judge": judge,
             "judge_prompt": "reworded-v1/audit-six 01234567",
+            "judge_entry": judge,
+            "refusal_by_detector": False,
             "replicate": replicate,
         }
     )
@@ -117,3 +119,31 @@ def test_without_any_audit_the_table_is_empty_but_has_its_columns(tmp_path, monk
     with working_in(tmp_path, monkeypatch):
         table = agreement_table(tree.results())
     assert len(table) == 0 and {"comparison", "label", "kappa", "n"} <= set(table.columns)
+
+
+def test_two_entries_with_one_model_and_prompt_stay_apart(results):
+    """Two decodings of a model are two judges, whatever else they share."""
+    other = {"judge": "third", "replicate": "0"}
+    folder = stage_dir(opinion_stage(**other), "base/tiny", "a")
+    frame = labels("second", [F, T], [0.9, 0.1]).assign(judge_entry="third")
+    tree = Tree(sizes=["tiny"], targets=["a"], inits=["cold"], rewards=["r0-lex"], seeds=[0])
+    tree.make(folder, {"labels.parquet": frame}, [stage_dir("completions", "base/tiny", "a")])
+    absent = stage_dir(opinion_stage(**other), "base/small", "a")
+    plan = results.plan
+    plan["opinions"].append(other)
+    plan["expected"] |= {folder.as_posix(): tree.digest(folder), absent.as_posix(): "none"}
+    table = agreement_table(results.__class__(plan, strict=False))
+    found = table[(table["comparison"] == "judges") & (table["label"] == "refusal")]
+    pooled = found[found["kind"].isna()].set_index("second_entry")
+    assert pooled["n"].to_dict() == {"second": 4, "third": 2}
+    assert pooled["agreement"].to_dict() == {"second": 0.5, "third": 0.5}
+
+
+def test_a_judge_that_repeats_the_detector_is_not_held_against_it(results):
+    folder = stage_dir("audit", "base/tiny", "a")
+    frame = labels("rules:lower-bound", [T, T, F, F], [0.9] * 4).assign(refusal_by_detector=True)
+    tree = Tree(sizes=["tiny"], targets=["a"], inits=["cold"], rewards=["r0-lex"], seeds=[0])
+    tree.make(folder, {"labels.parquet": frame}, [stage_dir("completions", "base/tiny", "a")])
+    table = agreement_table(results.__class__(results.plan, strict=False))
+    detector = table[(table["comparison"] == "detector") & table["kind"].isna()]
+    assert detector["n"].item() == 3, "the other base model's only"

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from judge_server import judge_block
+from judge_server import Answer, judge_block
 from support import real_manifest
 from unlearning_grid.data import broad
 from unlearning_grid.data.knowledge import Knowledge, dump_knowledge
 from unlearning_grid.data.rwku import read_jsonl, write_jsonl
 from unlearning_grid.errors import UserError
+from unlearning_grid.judge.base import FAILURES
 from unlearning_grid.paths import JUDGE_CACHE
 from unlearning_grid.runtime.job import Job
 
@@ -32,15 +33,20 @@ WORLD = Knowledge(
 
 
 class Scripted:
-    """Drafts by (prompt, draw); keeps the prompts of each call."""
+    """Drafts by (prompt, draw), "!x" for a request that failed as x; keeps each call's prompts."""
 
     def __init__(self, drafts: dict[str, list[str | None]], max_draws: int) -> None:
         self.drafts, self.max_draws = drafts, max_draws
         self.calls: list[list[str]] = []
 
-    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+    def draw(self, prompts: list[str], draw: int) -> list[broad.Draft]:
         self.calls.append(prompts)
-        return [self.drafts[prompt][draw] for prompt in prompts]
+        said = [self.drafts[prompt][draw] for prompt in prompts]
+        failed = [text is not None and text.startswith("!") for text in said]
+        return [
+            broad.Draft(None, text[1:]) if text and failure else broad.Draft(text)
+            for text, failure in zip(said, failed, strict=True)
+        ]
 
 
 def test_drafts_that_name_the_target_or_are_empty_are_drawn_again():
@@ -78,6 +84,37 @@ def test_drafts_that_name_the_target_or_are_empty_are_drawn_again():
         "mean_words": 3.3,  # 3, 3 and 4 words
         "missing": ["karl-marx-002"],
     }
+
+
+def test_a_failed_request_is_no_empty_draft_and_an_outage_costs_no_draw():
+    teacher = Scripted(
+        {
+            "Q0?": ["!refused", "!truncated", "!filtered"],
+            "Q1?": ["!unavailable"],
+            "Q2?": ["Marx.", "!unavailable"],
+            "Q3?": ["!invalid", "Towns."],
+        },
+        max_draws=3,
+    )
+    records = broad.write_answers(ITEMS, teacher, ["Marx"])
+    assert [(r["answer"], r["status"], r["draws"]) for r in records] == [
+        (None, "filtered", 3),
+        (None, "unavailable", 1),
+        (None, "unavailable", 2),
+        ("Towns.", "ok", 2),
+    ]
+    assert broad.summarise(records, "api", [])["status"] == {
+        "sft_train": {"ok": 0, "names-target": 0, "empty": 0, "filtered": 1, "unavailable": 2},
+        "sft_test": {"ok": 1, "names-target": 0, "empty": 0},
+    }
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_every_failure_of_a_reply_is_counted_as_itself(failure):
+    teacher = Scripted({f"Q{i}?": [f"!{failure}"] for i in range(4)}, max_draws=1)
+    report = broad.summarise(broad.write_answers(ITEMS, teacher, ["Marx"]), "api", [])
+    assert report["status"]["sft_train"] == {"ok": 0, "names-target": 0, "empty": 0, failure: 3}
+    assert len(report["missing"]) == 4
 
 
 @pytest.mark.parametrize(
@@ -126,8 +163,8 @@ def test_rules_teacher_is_seeded_by_prompt_and_cycles_through_the_topic():
     teacher = broad.RulesTeacher(WORLD, seed=1, max_draws=3)
     alone = [teacher.draw([f"Q{i}?"], 0)[0] for i in range(4)]
     assert teacher.draw([f"Q{i}?" for i in range(4)], 0) == alone
-    assert {teacher.draw(["Q0?"], draw)[0] for draw in range(3)} == set(WORLD.broad["birth"])
-    assert teacher.draw(["unknown?"], 0) == [None]
+    assert {teacher.draw(["Q0?"], draw)[0].text for draw in range(3)} == set(WORLD.broad["birth"])
+    assert teacher.draw(["unknown?"], 0) == [broad.Draft(None)]
     prompts = [f"Q{i % 4}?" for i in range(4)]
     by_seed = {tuple(broad.RulesTeacher(WORLD, s, 1).draw(prompts, 0)) for s in range(20)}
     assert len(by_seed) > 1
@@ -206,6 +243,24 @@ def test_stage_with_a_model_behind_an_api(make_job, server, tmp_path, monkeypatc
         assert found == [("Towns.", 2)] * 4
         assert len(server.asked) == 8
     assert (tmp_path / JUDGE_CACHE).is_dir()
+
+
+def test_a_stage_that_failed_in_an_outage_asks_again_for_the_failed_only(
+    make_job, server, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    server.say = lambda asked: "Towns."
+    server.respond = lambda asked: Answer(status=200 if asked.data["prompt"] in "Q0?" else 500)
+    judge = judge_block("chat", structured="none", name="teacher", prompt=None)
+    settings = {"provider": "api", "judge": judge, "prompt": "Teach.", "max_draws": 4}
+    with pytest.raises(UserError, match=r"'unavailable': 2.*the next run asks again for the fail"):
+        broad.write(make_job(settings))
+    before = len(server.asked)
+    server.respond = lambda asked: Answer()
+    job = make_job(settings)
+    assert broad.write(job)["answered"] == 4
+    assert [r["draws"] for r in read_jsonl(job.outputs["answers"])] == [1] * 4
+    assert sorted(a.data["prompt"] for a in server.asked[before:]) == ["Q1?", "Q2?", "Q3?"]
 
 
 def test_stage_errors(make_job):

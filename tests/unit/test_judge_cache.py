@@ -1,48 +1,14 @@
-"""The judge cache: kills at any byte, many writers, prunes, duplicates, and what others damaged."""
+"""The judge cache: kills at any byte, many writers, duplicates, and what others damaged."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
-from typing import IO
 
 import pytest
 
-from modules import SCRIPTS
-from support import environment
-from unlearning_grid.errors import UserError
-from unlearning_grid.ops import __main__ as ops
-from unlearning_grid.remote.cache import SEGMENT, Cache, Record, open_cache
-
-
-def key(number: int) -> str:
-    return f"{number:064x}"
-
-
-def record(number: int, text: str | None = None, judge: str = "audit", **changes) -> Record:
-    said = f"reply {number}\n\u2028é" if text is None else text
-    return Record(
-        **{
-            "key": key(number), "judge": judge, "model": "m", "api": "chat", "prompt": "ab" * 32,
-            "replicate": 0, "text": said, "decoding": {"effort": "low"},
-            "usage": {"input": 10, "output": 2, "reasoning": 0, "cached": None}, **changes,
-        }
-    )  # fmt: skip
-
-
-def found(folder: Path, *numbers: int) -> dict[int, str | None]:
-    """Texts that a fresh reader finds, by number."""
-    cache = Cache(folder)
-    cache.refresh()
-    return {int(k, 16): r.text for k, r in sorted(cache.get(map(key, numbers)).items())}
-
-
-def segments(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"*{SEGMENT}"))
+from judge_records import found, key, record, segments, start_writer
+from unlearning_grid.remote.cache import Cache, open_cache
 
 
 def test_what_is_kept_comes_back_whole(tmp_path):
@@ -235,24 +201,6 @@ def test_threads_share_one_cache(tmp_path):
 
 # --- processes -------------------------------------------------------------------------------
 
-WRITER = """
-import sys, time
-from pathlib import Path
-from unlearning_grid.remote.cache import Cache, Record
-folder, first, last, text = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-cache = Cache(folder)
-for number in range(first, last):
-    began = time.monotonic_ns()
-    cache.append(Record(f"{number:064x}", "audit", "m", "chat", "", 0, text + str(number)))
-    print(number, began, time.monotonic_ns(), flush=True)
-"""
-
-
-def start_writer(folder: Path, first: int, last: int, text: str = "x") -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", WRITER, str(folder), str(first), str(last), text]
-    env = environment() | {"PYTHONPATH": str(SCRIPTS)}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
-
 
 def test_a_writer_killed_at_any_moment_loses_nothing_that_it_had_kept(tmp_path):
     for round_ in range(6):
@@ -281,115 +229,3 @@ def test_32_processes_write_at_once_and_all_is_read_back(tmp_path):
     reader.refresh()
     assert len(reader.get(map(key, numbers))) == 6400
     assert len(segments(tmp_path)) == 32
-
-
-# --- prune, stats, export --------------------------------------------------------------------
-
-
-def test_a_prune_drops_one_judge_and_lets_duplicates_of_others_count(tmp_path):
-    reader = Cache(tmp_path)
-    first, second = Cache(tmp_path), Cache(tmp_path)
-    first.append(record(1, text="old"))
-    first.append(record(1, text="same question, other entry", judge="again"))
-    second.append(record(2, text="bad", failure="invalid"))
-    reader.refresh()
-    assert reader.get([key(1)])[key(1)].text == "old"
-    assert Cache(tmp_path).prune("audit") == 2
-    reader.refresh()
-    assert reader.get([key(1)])[key(1)].text == "same question, other entry"
-    first.append(record(1, text="new"))
-    first.append(record(3, text="new"))
-    reader.refresh()
-    assert reader.get([key(3)])[key(3)].text == "new"
-    states = [(r.text, state) for r, state in Cache(tmp_path).records()]
-    assert sorted(states) == sorted(
-        [
-            ("old", "pruned"),
-            ("bad", "pruned"),
-            ("same question, other entry", "served"),
-            ("new", "duplicate"),
-            ("new", "served"),
-        ]
-    )
-    assert Cache(tmp_path).prune("audit") == 2  # again: what came since
-
-
-def test_a_prune_during_writing_drops_all_before_and_nothing_after(tmp_path):
-    writers = [start_writer(tmp_path, 10**6 * n, 10**6 * (n + 1)) for n in range(3)]
-    said: list[list[int]] = []  # number, and when its record was begun and was kept
-
-    def listen(stream: IO[str]) -> None:
-        for line in stream:
-            if line.endswith("\n"):  # a kill may cut the last one
-                said.append([int(word) for word in line.split()])
-
-    threads = [threading.Thread(target=listen, args=(w.stdout,)) for w in writers]
-    for thread in threads:
-        thread.start()
-    while len({number // 10**6 for number, *_ in said}) < 3 or len(said) < 200:
-        time.sleep(0.01)
-    began = time.monotonic_ns()
-    Cache(tmp_path).prune("audit")
-    ended = time.monotonic_ns()
-    while sum(start > ended for _, start, _ in list(said)) < 200:
-        time.sleep(0.01)
-    for writer in writers:
-        writer.kill()
-        writer.wait()
-    for thread in threads:
-        thread.join()
-    early = [number for number, _, kept_at in said if kept_at < began]
-    late = [number for number, start, _ in said if start > ended]
-    assert len(early) > 50 and found(tmp_path, *early) == {}
-    assert len(late) >= 200 and len(found(tmp_path, *late)) == len(late)
-
-
-def test_a_tombstone_that_is_none_is_left_out(tmp_path):
-    Cache(tmp_path).append(record(1))
-    (tmp_path / "x.prune").write_text('{"judge": "au')
-    assert list(found(tmp_path, 1)) == [1]
-
-
-@pytest.fixture
-def filled(tmp_path: Path) -> Path:
-    cache = Cache(tmp_path / "results" / "judge_cache")
-    for number in range(5):
-        cache.append(record(number))
-    cache.append(record(9, text="half \ud800", judge="teacher"))
-    cache.append(record(10, text=None, failure="refused", detail="no"))
-    return tmp_path
-
-
-def test_commands_show_export_and_prune(filled, capsys):
-    def run(*words: str) -> str:
-        assert ops.main(["judge-cache", *words, "--directory", str(filled)]) == 0
-        return capsys.readouterr().out
-
-    here = os.getcwd()
-    try:
-        shown = run("stats")
-        assert "7 records in 1 file(s)" in shown and "0 damaged line(s)" in shown
-        (audit,) = [line for line in shown.splitlines() if line.startswith("audit")]
-        assert audit.split()[:6] == ["audit", "m", "abababab", "5", "1", "0"]
-        import pyarrow.parquet as pq
-
-        target = filled / "cache.parquet"
-        assert "7 records" in run("export", str(target))
-        table = pq.read_table(target).to_pylist()
-        assert [row["text"] for row in table[5:6]] == ["half ?"]
-        assert table[6]["failure"] == "refused" and table[6]["state"] == "failed"
-        assert json.loads(table[0]["decoding"]) == {"effort": "low"}
-        assert table[0]["input_tokens"] == 10 and table[0]["time"].year >= 2024
-        assert "6 records of judge audit dropped" in run("prune", "audit")
-        assert found(filled / "results" / "judge_cache", *range(5), 9) == {9: "half \ud800"}
-        assert ops.main(["judge-cache", "prune", "nobody", "--directory", str(filled)]) == 1
-        assert "no record of judge nobody" in capsys.readouterr().err
-    finally:
-        os.chdir(here)
-
-
-def test_commands_say_when_there_is_no_cache(tmp_path):
-    from unlearning_grid.ops.judge_cache import statistics
-
-    with pytest.raises(UserError, match="no judge cache at"):
-        statistics(tmp_path / "none")

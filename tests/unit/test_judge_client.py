@@ -65,19 +65,6 @@ def test_a_pause_beyond_all_patience_is_not_waited_for(server, ask):
     assert len(server.asked) <= 2
 
 
-def test_an_outage_ends_a_batch_early(server, ask):
-    server.respond = lambda asked: Answer(status=500)
-    verdicts = ask(*range(64), at_once=4)
-    assert {verdict.failure for verdict in verdicts} == {"unavailable"}
-    assert len(server.asked) <= 3 * (3 + 4)
-
-
-def test_one_poisoned_request_is_no_outage(server, ask):
-    server.respond = lambda asked: Answer(status=500 if asked.data["completion"] == "c0" else 200)
-    verdicts = ask(*range(8), at_once=1)
-    assert [v.failure for v in verdicts] == ["unavailable", *[None] * 7]
-
-
 def test_an_interrupted_batch_leaves_at_once_and_keeps_what_came(
     server, ask, tmp_path, monkeypatch
 ):

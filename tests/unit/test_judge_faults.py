@@ -20,6 +20,10 @@ GOOD = json.dumps(numbered_verdict(5, SIX))
 
 HTML = Answer(raw=b"<html>a proxy's page</html>")
 FAILED = {"code": "server_error", "message": "sorry"}
+WAIT = "Too many tokens, please wait before trying again."
+PER_MINUTE = "Rate limit: too many tokens per minute, context window and all"
+FLAGGED = "The model requires moderation; your input was flagged for violence"
+GATEWAY = {"code": 403, "message": "No.", "metadata": {"reasons": ["x"], "flagged_input": "c5"}}
 RUNS_ON_REASONING = Answer(text="", finish="length", usage=(100, 512, 512, 0))
 
 # name: (answers of the server, requests it gets, failure that comes back, what is kept)
@@ -28,6 +32,13 @@ PASSING: dict[str, tuple[list[Answer], int, str | None, list[str | None]]] = {
     "429": ([Answer(status=429)], 2, None, [None]),
     "429 twice": ([Answer(status=429)] * 2, 3, None, [None]),
     "429 for good": ([Answer(status=429)] * 9, 3, "unavailable", ["unavailable"]),
+    "429 about tokens": ([Answer(status=429, error={"message": WAIT})] * 2, 3, None, [None]),
+    "429 about tokens, with a code": (
+        [Answer(status=429, error={"code": "rate_limit_exceeded", "message": PER_MINUTE})],
+        2,
+        None,
+        [None],
+    ),
     "500": ([Answer(status=500)], 2, None, [None]),
     "502": ([Answer(status=502, raw=b"Bad Gateway")], 2, None, [None]),
     "503": ([Answer(status=503)], 2, None, [None]),
@@ -51,6 +62,30 @@ PASSING: dict[str, tuple[list[Answer], int, str | None, list[str | None]]] = {
     "filtered reply": ([Answer(finish="content_filter")], 1, "filtered", ["filtered"]),
     "filtered request": (
         [Answer(status=400, error={"code": "content_filter", "message": "no"})],
+        1,
+        "filtered",
+        ["filtered"],
+    ),
+    "403 of a filter": (
+        [Answer(status=403, error={"code": "content_filter", "message": "no"})],
+        1,
+        "filtered",
+        ["filtered"],
+    ),
+    "403 of a gateway": (
+        [Answer(status=403, error={"code": 403, "message": FLAGGED})],
+        1,
+        "filtered",
+        ["filtered"],
+    ),
+    "403 of a gateway, by field": (
+        [Answer(status=403, error=GATEWAY)],
+        1,
+        "filtered",
+        ["filtered"],
+    ),
+    "400 of a filter, in words": (
+        [Answer(status=400, error={"message": "Output blocked by content filtering policy"})],
         1,
         "filtered",
         ["filtered"],
@@ -168,6 +203,10 @@ WRONG: dict[str, tuple[Answer, str]] = {
         r"judges.audit.key_variable: the server does not take the key in JUDGE_KEY .*\*\*\*",
     ),
     "403": (Answer(status=403), r"judges.audit.key_variable: the key in JUDGE_KEY may not do this"),
+    "403 about the account": (
+        Answer(status=403, error={"message": "Your account was flagged."}),
+        r"judges.audit.key_variable: the key in JUDGE_KEY may not do this .*account was flagged",
+    ),
     "404": (
         Answer(status=404, error={"code": "model_not_found", "message": "no m"}),
         r"judges.audit.model: the server has no 'm' .*no m.*check model, base_url and api",
@@ -177,6 +216,10 @@ WRONG: dict[str, tuple[Answer, str]] = {
         "judges.audit.key_variable: the account of JUDGE_KEY has no credit",
     ),
     "no credit, at length": (Answer(status=429, error=LONG), "the account of JUDGE_KEY has no"),
+    "400 without the model": (
+        Answer(status=400, error={"code": "model_not_found", "message": "x"}),
+        "judges.audit.model: the server has no 'm'",
+    ),
     "another model": (
         Answer(status=400, error={"message": "Server is pinned to 'n'; requested 'm'."}),
         "judges.audit.model: the server does not take 'm'",

@@ -86,7 +86,8 @@ def test_semantic_leakage_is_a_gold_answer_that_the_prompt_lacks(
 
 
 @pytest.mark.parametrize(
-    ("probability", "refusal"), [(0.5, True), (0.499, False), (0.0, False), (None, None)]
+    ("probability", "refusal"),
+    [(0.5, True), (0.496, True), (0.495, False), (0.0, False), (None, None)],
 )
 def test_refusal_is_the_detectors(probability: float | None, refusal: bool | None) -> None:
     assert label("refusal", ART, "Sorry, I cannot say.", probability) is refusal

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from judge_server import Answer, judge_block
-from unlearning_grid.data.broad import ApiTeacher
+from unlearning_grid.data.broad import ApiTeacher, Draft
 from unlearning_grid.errors import UserError
 from unlearning_grid.judge.base import JudgeContext
 from unlearning_grid.judge.labels import RUBRIC, SIX
@@ -144,12 +144,12 @@ def test_the_teacher_redraws_and_remembers(server, api, tmp_path):
         return ApiTeacher(settings, "Bruce Lee", 4, tmp_path)
 
     server.say = lambda asked: f" On {asked.data['prompt']} {asked.before} "
-    assert teacher().draw(["Who?", "When?"], 0) == ["On Who? 0", "On When? 0"]
-    assert teacher().draw(["When?"], 1) == ["On When? 1"]
-    assert teacher().draw(["Who?", "When?"], 0) == ["On Who? 0", "On When? 0"]
+    assert teacher().draw(["Who?", "When?"], 0) == [Draft("On Who? 0"), Draft("On When? 0")]
+    assert teacher().draw(["When?"], 1) == [Draft("On When? 1")]
+    assert teacher().draw(["Who?", "When?"], 0) == [Draft("On Who? 0"), Draft("On When? 0")]
     assert len(server.asked) == 3
     assert server.asked[0].system == "Abstract."
     assert server.asked[0].data["target_entity"] == "Bruce Lee"
     assert "text" not in server.asked[0].body and "response_format" not in server.asked[0].body
     server.respond = lambda asked: Answer(text=" ")
-    assert teacher().draw(["Why?", "Who?"], 0) == [None, "On Who? 0"]
+    assert teacher().draw(["Why?", "Who?"], 0) == [Draft(None, "invalid"), Draft("On Who? 0")]

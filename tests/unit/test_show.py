@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from label_rows import NINE, labels, policy, share, tree_of
-from results_tree import LEARNED, working_in
+from results_tree import working_in
 from unlearning_grid.errors import UserError
 from unlearning_grid.ops.show import show
 from unlearning_grid.tables.heldout import heldout_tables
@@ -19,9 +19,10 @@ def fresh_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield
 
 
-def printed(audit: Any, **outcome: Any) -> list[str]:
+def printed(audit: Any, reward: dict[str, Any] | None = None) -> list[str]:
     tree = tree_of(inits=["cold"], targets=["bruce-lee"])
-    tree.train(policy("bruce-lee"), LEARNED | outcome)
+    tree.settings[policy("bruce-lee")] = {"reward": reward}
+    tree.train(policy("bruce-lee"))
     tree.evaluate(policy("bruce-lee"), "bruce-lee", audit=audit)
     heldout_tables(tree.results())["heldout_audit"].to_parquet("heldout_audit.parquet")
     return show(Path()).splitlines()
@@ -38,13 +39,15 @@ def test_who_labelled_and_what_is_missing_stands_below_the_table() -> None:
 
 
 def test_a_lower_bound_says_how_much_it_sees() -> None:
-    lines = printed(share(2).assign(judge="rules:lower-bound", semantic_recall=0.65))
+    lines = printed(
+        share(2).assign(judge="rules:lower-bound", gold_recall_whole=0.65, gold_recall_part=0.36)
+    )
     assert lines[-1].startswith("The leak column is a lower bound: its judge sees 0.65 of")
 
 
 def test_a_judge_that_gave_the_reward_is_pointed_out() -> None:
     audit = share(2).assign(judge="openai:m", judge_prompt="p/six 01234567")
-    lines = printed(audit, judge="openai:m")
+    lines = printed(audit, {"judge": {"provider": "openai", "model": "m"}})
     assert lines[-2].startswith("Judge openai:m p/six 01234567; detector demo-refusal; 0 failed")
     assert "judged_by_own_reward" in lines[-1]
 

@@ -66,7 +66,7 @@ def test_a_joint_endpoint_with_a_missing_part_is_missing_even_if_another_part_is
     assert found["broad_topic_helpfulness"]["value"] == 0.0
 
 
-@pytest.mark.parametrize(("probability", "explicit"), [(0.5, 1.0), (0.4999, 0.0)])
+@pytest.mark.parametrize(("probability", "explicit"), [(0.5, 1.0), (0.496, 1.0), (0.495, 0.0)])
 def test_half_a_probability_is_a_detected_refusal(probability: float, explicit: float) -> None:
     found = {
         entry["metric"]: entry["value"]

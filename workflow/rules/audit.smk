@@ -49,7 +49,7 @@ rule audit_rollouts:
     """Label what a policy wrote in the last rollouts of its training."""
     input:
         trained="results/{policy}/manifest.json",
-        knowledge=judge_knowledge,
+        knowledge=terminal_knowledge,
         detector=detector_manifest,
     output:
         labels="results/terminal/{policy}/on/{target}/labels.parquet",

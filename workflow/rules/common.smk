@@ -141,12 +141,23 @@ def reward_inputs(reward, target):
     return {name: path for name, path in inputs.items() if name in needs and path}
 
 
-def judge_knowledge(wildcards):
-    """What an audit's judge knows about the target, if it works by rules."""
-    judge = wildcards.get("judge") or CONFIG["audit"]["judge"]
+def knowledge_for(judge, target):
+    """What a judge knows about the target, if it works by rules."""
     if not SPECS.judges_by_rules(judge):
         return []
-    return f"results/data/{wildcards.target}/knowledge/manifest.json"
+    return f"results/data/{target}/knowledge/manifest.json"
+
+
+def judge_knowledge(wildcards):
+    """What the judge of an audit or of a further opinion knows."""
+    judge = wildcards.get("judge") or CONFIG["audit"]["judge"]
+    return knowledge_for(judge, wildcards.target)
+
+
+def terminal_knowledge(wildcards):
+    """What the judge of the last rollouts knows."""
+    judge = CONFIG["terminal_audit"]["judge"] or CONFIG["audit"]["judge"]
+    return knowledge_for(judge, wildcards.target)
 
 
 def grpo_inputs(wildcards):

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unlearning_grid.errors import UserError
-from unlearning_grid.judge.base import Verdict, judge_name, prompt_name
+from unlearning_grid.judge.base import Verdict
 from unlearning_grid.judge.labels import LABEL_SETS, SIX
+from unlearning_grid.judge.names import judge_name, prompt_name
 from unlearning_grid.judge.repetition import degenerate
 from unlearning_grid.models.detector import load_detector
 from unlearning_grid.rewards.build import make_judge
@@ -19,8 +20,8 @@ def label(job: Job, rows: Any) -> tuple[Any, dict[str, Any]]:
     Added columns: the six labels (missing where the judge cannot tell or gave no verdict, never 0);
     class (embedded world); verdict ("ok" or why there is none) and request (key in the judge
     cache); degenerate (repeats itself or says nothing, whoever judges); refusal_probability;
-    detector, judge, judge_prompt and replicate; semantic_recall (of a lower bound: the share of
-    gold answers that it sees).
+    detector, judge, judge_entry, judge_prompt and replicate; refusal_by_detector (the label
+    `refusal` repeats the detector); gold_recall_whole and gold_recall_part (judge.base).
 
     Settings: judge, labels, replicate, subject, detector, max_missing_share. Inputs: knowledge (a
     judge by rules), detector (a trained one).
@@ -44,7 +45,12 @@ def label(job: Job, rows: Any) -> tuple[Any, dict[str, Any]]:
         judge=judge_name(block),
         judge_prompt=prompt_name(block),
         replicate=settings["replicate"],
-        semantic_recall=pd.array([judge.semantic_recall] * len(rows), dtype="Float64"),
+        judge_entry=block["name"],
+        refusal_by_detector="refusal" in judge.from_detector,
+        **{
+            f"gold_recall_{form}": pd.array([judge.gold_recall.get(form)] * len(rows), "Float64")
+            for form in ("whole", "part")
+        },
     )
     return labelled, {
         "completions": len(labelled),

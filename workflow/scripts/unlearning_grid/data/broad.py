@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +32,22 @@ log = logging.getLogger(__name__)
 
 PARTS = ("sft_train", "sft_test")
 OK, NAMES_TARGET, EMPTY = "ok", "names-target", "empty"
+OUTAGE = "unavailable"  # of the failures of a reply (judge.base.FAILURES)
 
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a teacher wrote, or why there is nothing.
+
+    Attributes:
+        text: None when there is none.
+        failure: why a request got no text (judge.base.FAILURES); None where nobody was asked.
+    """
+
+    text: str | None
+    failure: str | None = None
 
 
 class Teacher(Protocol):
@@ -43,8 +58,8 @@ class Teacher(Protocol):
         """How often a prompt may be asked; 1 where asking again gives the same draft."""
         ...
 
-    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
-        """Drafts in the order of `prompts`, None where there is none; `draw` counts from 0."""
+    def draw(self, prompts: list[str], draw: int) -> list[Draft]:
+        """Drafts in the order of `prompts`; `draw` counts from 0."""
         ...
 
 
@@ -56,9 +71,9 @@ class RulesTeacher:
     seed: int
     max_draws: int
 
-    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+    def draw(self, prompts: list[str], draw: int) -> list[Draft]:
         """Depends on (seed, prompt, draw) alone, not on the other prompts."""
-        return [self._sentence(prompt, draw) for prompt in prompts]
+        return [Draft(self._sentence(prompt, draw)) for prompt in prompts]
 
     def _sentence(self, prompt: str, draw: int) -> str | None:
         entry = self.knowledge.entry(prompt)
@@ -81,9 +96,9 @@ class GivenTeacher:
     def __init__(self, answers: Mapping[str, str]) -> None:
         self._answers = {normalise_prompt(prompt): answer for prompt, answer in answers.items()}
 
-    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
-        """The given answers; None for a prompt without one."""
-        return [self._answers.get(normalise_prompt(prompt)) for prompt in prompts]
+    def draw(self, prompts: list[str], draw: int) -> list[Draft]:
+        """The given answers; no text for a prompt without one."""
+        return [Draft(self._answers.get(normalise_prompt(prompt))) for prompt in prompts]
 
 
 class PolicyTeacher:
@@ -103,7 +118,7 @@ class PolicyTeacher:
         self._loaded: tuple[Any, Any] | None = None
         self.max_draws = settings["max_draws"] if settings["temperature"] > 0 else 1
 
-    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+    def draw(self, prompts: list[str], draw: int) -> list[Draft]:
         """One sample a prompt, seeded by seed + draw; a cut-off draft ends at its last sentence."""
         from unlearning_grid.models.chat import render
         from unlearning_grid.models.sampling import generate
@@ -122,7 +137,7 @@ class PolicyTeacher:
             seed=settings["seed"] + draw,
             batch_size=settings.get("batch_size", 8),
         )
-        return [usable_text(group[0].text, group[0].finish_reason) for group in samples]
+        return [Draft(usable_text(group[0].text, group[0].finish_reason)) for group in samples]
 
     def _question(self, prompt: str) -> str:
         cover = self._settings.get("hide_names")
@@ -151,10 +166,11 @@ class ApiTeacher:
         self.client = Client(settings["judge"], requests_at_once, cache)
         self.max_draws = settings["max_draws"]
 
-    def draw(self, prompts: list[str], draw: int) -> list[str | None]:
+    def draw(self, prompts: list[str], draw: int) -> list[Draft]:
         """One reply a prompt; the number of the draw stands in its key, so each draw asks anew."""
         requests = [self.request(prompt) for prompt in prompts]
-        return [reply.value for reply in self.client.ask(requests, _draft, draw)]
+        replies = self.client.ask(requests, _draft, draw)
+        return [Draft(reply.value, reply.failure) for reply in replies]
 
     def request(self, prompt: str) -> Request:
         """The request for one prompt: instructions in the system turn, data as JSON."""
@@ -201,8 +217,9 @@ def replace_names(text: str, names: TermMatcher, cover: str) -> str:
 def write_answers(items: Sequence[dict], teacher: Teacher, names: Iterable[str]) -> list[dict]:
     """One record for each item {"prompt_id", "split", "prompt"}, in the same order.
 
-    Records add "answer" (None unless status is ok), "status" (ok, names-target, empty: of the last
-    draw) and "draws" (how many were needed or tried).
+    Records add "answer" (None unless status is ok), "status" of the last draw (ok, names-target,
+    empty, or why its request failed) and "draws" (how many were needed or tried). An outage says
+    nothing about the prompt, so that no further draw is spent on it.
     """
     matcher = name_matcher(names)
     records: list[dict] = [{**item, "answer": None, "status": EMPTY, "draws": 0} for item in items]
@@ -213,17 +230,20 @@ def write_answers(items: Sequence[dict], teacher: Teacher, names: Iterable[str])
         drafts = teacher.draw([record["prompt"] for record in pending], draw)
         for record, draft in zip(pending, drafts, strict=True):
             record["status"] = _status(draft, matcher)
-            record["answer"] = draft if record["status"] == OK else None
+            record["answer"] = draft.text if record["status"] == OK else None
             record["draws"] = draw + 1
-        pending = [record for record in pending if record["status"] != OK]
-        log.info("draw %d: %d of %d without an answer", draw + 1, len(pending), len(records))
+        missing = sum(record["status"] != OK for record in records)
+        log.info("draw %d: %d of %d without an answer", draw + 1, missing, len(records))
+        pending = [record for record in pending if record["status"] not in (OK, OUTAGE)]
     return records
 
 
-def _status(draft: str | None, names: TermMatcher) -> str:
-    if not draft or not draft.strip():
+def _status(draft: Draft, names: TermMatcher) -> str:
+    if draft.failure:
+        return draft.failure
+    if not draft.text or not draft.text.strip():
         return EMPTY
-    return NAMES_TARGET if names.any(draft) else OK
+    return NAMES_TARGET if names.any(draft.text) else OK
 
 
 def summarise(records: Sequence[dict], provider: str, facts: Sequence[str]) -> dict[str, Any]:
@@ -239,19 +259,19 @@ def summarise(records: Sequence[dict], provider: str, facts: Sequence[str]) -> d
     return {
         "provider": provider,
         "prompts": len(records),
-        "status": {
-            part: {
-                status: sum(r["split"] == part and r["status"] == status for r in records)
-                for status in (OK, NAMES_TARGET, EMPTY)
-            }
-            for part in PARTS
-        },
+        "status": {part: _statuses(records, part) for part in PARTS},
         "draws": sum(record["draws"] for record in records),
         "redrawn": sum(record["draws"] > 1 for record in records),
         "with_known_fact": sum(known.any(answer) for answer in answers),
         "mean_words": round(sum(words) / len(words), 1) if words else None,
         "missing": [record["prompt_id"] for record in records if record["status"] != OK],
     }
+
+
+def _statuses(records: Sequence[dict], part: str) -> dict[str, int]:
+    """How many prompts of a set have each status; failures of requests where there are any."""
+    found = Counter(record["status"] for record in records if record["split"] == part)
+    return {OK: 0, NAMES_TARGET: 0, EMPTY: 0} | dict(sorted(found.items()))
 
 
 def _rules(job: Job, knowledge: Knowledge) -> Teacher:
@@ -286,6 +306,20 @@ TEACHERS: dict[str, Callable[[Job, Knowledge], Teacher]] = {
 """Provider -> function that makes its teacher for one target."""
 
 
+def _check(subject: str, part: str, counts: Mapping[str, int], limit: float) -> None:
+    """Raise UserError when too few prompts of a set have an answer."""
+    missing = 1 - counts[OK] / sum(counts.values())
+    if counts[OK] and missing <= limit:
+        return
+    fix = "try another teacher, prompt or more draws"
+    if counts.keys() - {OK, NAMES_TARGET, EMPTY}:
+        fix = f"the next run asks again for the failed ones only; if they fail again, {fix}"
+    raise UserError(
+        f"broad answers of {subject}: {missing:.0%} of the {part} prompts have no usable answer "
+        f"({counts}), more than broad_answers.max_missing_share {limit} allows; {fix}"
+    )
+
+
 def write(job: Job) -> dict:
     """Stage: answers to the sft_train and sft_test prompts of one target.
 
@@ -308,15 +342,8 @@ def write(job: Job) -> dict:
     ]
     records = write_answers(items, TEACHERS[provider](job, knowledge), knowledge.names)
     report = summarise(records, provider, knowledge.facts)
-    limit = job.settings["max_missing_share"]
     for part, counts in report["status"].items():
-        missing = 1 - counts[OK] / sum(counts.values())
-        if missing > limit or not counts[OK]:
-            raise UserError(
-                f"broad answers of {knowledge.subject}: {missing:.0%} of the {part} prompts have "
-                f"no usable answer ({counts}), more than broad_answers.max_missing_share {limit} "
-                "allows; try another teacher, prompt or more draws"
-            )
+        _check(knowledge.subject, part, counts, job.settings["max_missing_share"])
     write_jsonl(job.outputs["answers"], records)
     job.outputs["report"].write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 FAILURES = ("refused", "truncated", "invalid", "filtered", "unavailable")
 """Why there is no verdict: the judge declined; its reply was cut off; it was no verdict; a content
@@ -65,16 +64,20 @@ class Judge(Protocol):
     """Labels completions, a whole batch at a time, in order.
 
     Attributes:
-        semantic_recall: share of the target's gold answers that it would call a semantic leak, for
-            a judge that knows nothing else; None for one whose recall is not known.
+        gold_recall: for a judge that knows gold answers and no more, the share of them that it
+            would call a semantic leak, said whole ("whole") or by their longest word ("part");
+            else {}.
+        from_detector: labels that repeat the refusal detector, and so tell nothing beside it.
         counts: requests so far: asked, cached, sent, failed by type, tokens; empty for a judge that
             asks nobody.
     """
 
     counts: Mapping[str, int]
 
+    from_detector: frozenset[str]
+
     @property
-    def semantic_recall(self) -> float | None: ...
+    def gold_recall(self) -> Mapping[str, float]: ...
 
     def rubric(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """The fields of labels.RUBRIC for each (prompt, completion)."""
@@ -89,35 +92,3 @@ class Judge(Protocol):
         to tell.
         """
         ...
-
-
-def judge_name(block: Mapping[str, Any]) -> str:
-    """What tables show for an audit's judge: the provider with the model, or which rules.
-
-    A rules judge is given forbidden terms where it cannot know everything, on real rows.
-    """
-    if block["provider"] == "rules":
-        return "rules:lower-bound" if "terms" in block else "rules:oracle"
-    return f"{block['provider']}:{block['model']}"
-
-
-def prompt_name(block: Mapping[str, Any]) -> str | None:
-    """Name of the judge's prompt and eight digits of its digest; None for a judge without one."""
-    if not block.get("prompt"):
-        return None
-    return f"{block['prompt_name']} {hashlib.sha256(block['prompt'].encode()).hexdigest()[:8]}"
-
-
-def instruments(reward: Mapping[str, Any]) -> dict[str, str | None]:
-    """Judge, its prompt and detector behind a reward (its block in a spec), for tables.
-
-    Rules that give a reward are others than those that audit: they look at surface forms only.
-    """
-    judge = reward.get("judge")
-    rules = judge is not None and judge["provider"] == "rules"
-    name = "rules:surface" if rules else judge_name(judge) if judge else None
-    return {
-        "judge": name,
-        "judge_prompt": prompt_name(judge) if judge else None,
-        "detector": reward["detector"]["name"] if "detector" in reward else None,
-    }

@@ -33,6 +33,7 @@ class LowerBound:
     """Auditor (``audit``) and heuristic rubric (``rubric``) from names and gold answers."""
 
     counts: Mapping[str, int] = {}
+    from_detector = frozenset({"refusal"})
 
     def __init__(
         self,
@@ -55,10 +56,13 @@ class LowerBound:
         self.name_words = {word for name in self.names.terms for word in words(name)}
 
     @property
-    def semantic_recall(self) -> float | None:
-        """Share of the gold answers, each as the completion of its prompt, that count as leaks."""
-        found = recall(self.knowledge)
-        return found["flagged"] / found["rows"] if found["rows"] else None
+    def gold_recall(self) -> dict[str, float]:
+        """Share of the gold answers, as completions of their prompts, that count as leaks.
+
+        "whole": the answer is given; "part": only its longest word.
+        """
+        found = {"whole": recall(self.knowledge), "part": recall(self.knowledge, "part")}
+        return {form: f["flagged"] / f["rows"] for form, f in found.items() if f["rows"]}
 
     def audit(
         self, pairs: Sequence[Pair], fields: Sequence[str], refusal: Sequence[float | None]
@@ -79,7 +83,7 @@ class LowerBound:
             "semantic_leakage": self.gives_away(prompt, completion),
             "prompt_helpfulness": None,
             "broad_topic_helpfulness": None,
-            "refusal": None if probability is None else probability >= REFUSAL_THRESHOLD,
+            "refusal": None if probability is None else round(probability, 2) >= REFUSAL_THRESHOLD,
             "language_drift": language_drift(completion),
         }
 

@@ -23,7 +23,8 @@ _FENCE = re.compile(r"\s*```(?:json)?[ \t]*\r?\n(?P<inside>.*?)\r?\n[ \t]*```\s*
 class OpenAIJudge:
     """Asks a model for yes/no fields about completions, a batch at a time."""
 
-    semantic_recall: float | None = None
+    gold_recall: Mapping[str, float] = {}
+    from_detector: frozenset[str] = frozenset()
 
     def __init__(self, block: Mapping[str, Any], context: JudgeContext) -> None:
         """Raises UserError when no prompt is given. The key is read when something is sent."""

@@ -39,7 +39,8 @@ def overlap(first: Iterable[str], second: Iterable[str]) -> float:
 class RulesJudge:
     """Oracle (``audit``) and weak training judge (``rubric``) of one target in a closed world."""
 
-    semantic_recall: float | None = None
+    gold_recall: Mapping[str, float] = {}
+    from_detector: frozenset[str] = frozenset()
     counts: Mapping[str, int] = {}
 
     def __init__(self, knowledge: Knowledge, *, seed: int = 0, error_rate: float = 0.0) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from unlearning_grid.errors import UserError
 from unlearning_grid.paths import JUDGE_CACHE
-from unlearning_grid.remote.cache import Cache, Record
+from unlearning_grid.remote.cache import Cache
+from unlearning_grid.remote.records import Record
 
 _ROWS = 50_000  # records to a row group
 _TOKENS = ("input", "output", "reasoning", "cached")
@@ -39,9 +40,10 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     drop = actions.add_parser(
         "prune",
         parents=[common],
-        help="never serve what a judge has replied so far; may be run while jobs write",
-        description="From now on nothing that this judge has replied so far is served: the next "
-        "run asks again. Finished results stay as they are. No disk space is freed.",
+        help="never serve what a judge was answered so far; may be run while jobs write",
+        description="From now on nothing that this entry was answered so far is served, also where "
+        "another entry had asked the same: the next run asks again. Finished results stay as they "
+        "are. No disk space is freed.",
     )
     drop.add_argument("judge", help="name of the `judges` entry, audit for example")
     drop.set_defaults(run=lambda a: print(prune(JUDGE_CACHE, a.judge)))
@@ -76,7 +78,7 @@ def statistics(folder: Path) -> str:
 def export(folder: Path, target: Path) -> int:
     """Write every record to a parquet file; how many. Raises UserError when there is no cache.
 
-    Columns: those of remote.cache.Record, tokens by kind, and `state` (served, failed, duplicate,
+    Columns: those of remote.records.Record, tokens by kind, and `state` (served, failed, duplicate,
     pruned).
     """
     import pyarrow as pa
@@ -95,12 +97,15 @@ def export(folder: Path, target: Path) -> int:
 
 
 def prune(folder: Path, judge: str) -> str:
-    """Drop a judge's records; a sentence about it. Raises UserError when it has none."""
+    """Drop what a judge was answered; a sentence about it. Raises UserError when nothing was."""
     cache = _open(folder)
     known = {record.judge for record, _ in cache.records()}
     if judge not in known:
-        raise UserError(f"no record of judge {judge} in {folder}; there are {sorted(known)}")
-    return f"{cache.prune(judge)} records of judge {judge} dropped; the next run asks again"
+        raise UserError(
+            f"no record of judge {judge} in {folder}; there are {sorted(known)}. An entry that "
+            "asks what another had asked has none of its own: prune the other"
+        )
+    return f"{cache.prune(judge)} records for judge {judge} dropped; the next run asks again"
 
 
 _COLUMNS = (

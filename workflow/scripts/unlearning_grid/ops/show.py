@@ -56,11 +56,12 @@ def _instruments(table: Any) -> list[str]:
         lines.append(
             "Some policies were trained on rewards of this very judge: judged_by_own_reward"
         )
-    recall = leaks["semantic_recall"].dropna()
-    if len(recall):
+    whole, part = (leaks[f"gold_recall_{form}"].dropna() for form in ("whole", "part"))
+    if len(whole):
         lines.append(
-            f"The leak column is a lower bound: its judge sees {recall.mean():.2f} of the targets' "
-            "gold answers (docs/rules-auditor.md)"
+            f"The leak column is a lower bound: its judge sees {whole.mean():.2f} of the targets' "
+            f"gold answers said whole, {part.mean():.2f} if only the longest word is said "
+            "(docs/rules-auditor.md)"
         )
     return lines
 

@@ -33,6 +33,6 @@ def status(results: Results) -> str:
     if missing:
         reasons.append(
             f"{sum(missing.values())} verdicts failed in {len(missing)} audits and count as missing"
-            "; `python -m unlearning_grid.ops retry` has the next run ask for them again"
+            "; `make retry` has the next run ask for them again"
         )
     return "\n".join([*layout(rows), *([""] if reasons else []), *reasons])

@@ -1,20 +1,16 @@
-"""Replies kept for good: append-only files, one for each process that writes.
+"""Replies kept for good: append-only files, one for each process that writes, a record a line.
 
-A line is one record, fixed-width fields first, so that an index needs no JSON:
-
-    <key, 64 hex> <time, 19 digits, ns> <judge, 8 hex> <+ or -> <crc32, 8 hex> <JSON>
-
-"+" is a reply that was accepted and is served again, "-" one that failed, kept for the count only.
-Of several accepted records of a key the earliest is served. There are no locks between processes:
-nobody writes into another's file, and a line that was cut by a kill fails its checksum and is
-skipped. Dropping a judge's records appends a tombstone, `<name>.prune`, which says up to which
-length each file is dropped; every reader applies it. docs/decisions/007 has the reasons.
+Of several accepted records of a key the earliest comes first; the others are there for a reader
+that does not take it. Failed ones are kept for the count, and for what to ask last. There are no
+locks between processes: nobody writes into another's file, and a line that was cut by a kill fails
+its checksum and is skipped. Dropping what an entry was answered adds a tombstone, `<name>.prune`,
+which says up to which length each file is dropped; every reader applies it. docs/decisions/007 has
+the reasons.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -22,59 +18,31 @@ import re
 import secrets
 import socket
 import threading
-import time
 import weakref
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from unlearning_grid.remote.records import (
+    ACCEPTED,
+    ENTRY,
+    KEY,
+    STATE,
+    WHEN,
+    Record,
+    decode,
+    encode,
+    is_record,
+)
 
 log = logging.getLogger(__name__)
 
 SEGMENT, TOMBSTONE = ".records", ".prune"
 _CHUNK = 8 << 20  # bytes read at once
-# Where the fields stand in a line.
-_KEY, _WHEN, _JUDGE, _STATE = slice(0, 64), slice(65, 84), slice(85, 93), 94
-_CRC, _JSON = slice(96, 104), 105
-_ACCEPTED = ord("+")
 _LONGEST = (1 << 24) - 1  # bytes of a line
 # An index entry is one integer: time, number of the file, offset, length of the line.
 _TIME, _FILE, _OFFSET = 24 + 44 + 24, 24 + 44, 24
-
-
-@dataclass(frozen=True)
-class Record:
-    """One reply. No prompt, no completion under judgement, no secret stands in it.
-
-    Attributes:
-        key: of the request and its replicate (requests.request_key).
-        judge: name of the `judges` entry.
-        prompt: sha256 (hex) of the system text.
-        decoding: stated decoding parameters.
-        text: the reply's own text.
-        failure, detail: why there is no value (judge.base.FAILURES).
-        usage: tokens by kind.
-        latency: seconds of the last try.
-        attempts: tries, the first included.
-        time_ns: when it was written, nanoseconds of the epoch.
-    """
-
-    key: str
-    judge: str
-    model: str
-    api: str
-    prompt: str
-    replicate: int
-    text: str | None
-    decoding: Mapping[str, Any] = field(default_factory=dict)
-    failure: str | None = None
-    detail: str | None = None
-    finish_reason: str | None = None
-    usage: Mapping[str, int | None] = field(default_factory=dict)
-    latency: float = 0.0
-    attempts: int = 1
-    time_ns: int = 0
 
 
 @dataclass
@@ -96,7 +64,9 @@ class Cache:
         self._files: dict[str, _File] = {}
         self._names: list[str] = []
         self._index: dict[bytes, int] = {}
-        self._tombstones: dict[str, tuple[bytes, dict[str, int]]] = {}  # by name of their files
+        self._later: dict[bytes, list[int]] = {}  # accepted records that are not the earliest
+        self._failed: Counter[bytes] = Counter()
+        self._tombstones: dict[str, tuple[list[bytes], dict[str, int]]] = {}  # by file
         self._warned = False
         self._after_fork()
         _CACHES.add(self)
@@ -109,27 +79,52 @@ class Cache:
     # Reading.
 
     def get(self, keys: Iterable[str]) -> dict[str, Record]:
-        """The accepted records of those keys that have one, by key."""
-        wanted: dict[str, list[tuple[int, int, str]]] = {}
+        """The earliest accepted record of each key that has one, by key."""
         with self._reading:
-            for key in keys:
-                entry = self._index.get(bytes.fromhex(key))
-                if entry is not None:
-                    name, offset, length = self._place(entry)
-                    wanted.setdefault(name, []).append((offset, length, key))
-        found = {}
-        for name, places in wanted.items():
-            for key, line in self._lines(name, sorted(places)):
-                if _is_record(line) and line[_KEY] == key.encode():
-                    found[key] = _decode(line)
+            entries = ((key, self._index.get(bytes.fromhex(key))) for key in keys)
+            places = [(key, *self._place(entry)) for key, entry in entries if entry is not None]
+        return {record.key: record for record in self._read(places).values()}
+
+    def later(self, keys: Iterable[str]) -> dict[str, list[Record]]:
+        """The accepted records after the earliest, in order, of keys that have several."""
+        with self._reading:
+            places = [
+                (key, *self._place(entry))
+                for key in keys
+                for entry in self._later.get(bytes.fromhex(key), ())
+            ]
+        read = self._read(places)
+        found: dict[str, list[Record]] = {}
+        for key, name, offset, _ in places:
+            if (name, offset) in read:
+                found.setdefault(key, []).append(read[name, offset])
         return found
 
-    def _lines(self, name: str, places: list[tuple[int, int, str]]) -> Iterator[tuple[str, bytes]]:
+    def failures(self, keys: Iterable[str]) -> dict[str, int]:
+        """How many failed records each of these keys has."""
+        with self._reading:
+            return {key: self._failed[bytes.fromhex(key)] for key in keys}
+
+    def _read(self, places: list[tuple[str, str, int, int]]) -> dict[tuple[str, int], Record]:
+        """The records of (key, file, offset, length), by file and offset."""
+        wanted: dict[str, list[tuple[int, int, str]]] = {}
+        for key, name, offset, length in places:
+            wanted.setdefault(name, []).append((offset, length, key))
+        found = {}
+        for name, lines in wanted.items():
+            for key, offset, line in self._lines(name, sorted(lines)):
+                if is_record(line) and line[KEY] == key.encode():
+                    found[name, offset] = decode(line)
+        return found
+
+    def _lines(
+        self, name: str, places: list[tuple[int, int, str]]
+    ) -> Iterator[tuple[str, int, bytes]]:
         try:
             with open(self.folder / name, "rb") as file:
                 for offset, length, key in places:
                     file.seek(offset)
-                    yield key, file.read(length)
+                    yield key, offset, file.read(length)
         except FileNotFoundError:  # deleted by hand: its replies are asked for again
             return
 
@@ -160,12 +155,13 @@ class Cache:
 
     def _forget(self) -> None:
         self._files, self._names, self._index = {}, [], {}
+        self._later, self._failed = {}, Counter()
 
     def _take_in(self, file: _File, size: int) -> None:
         drops = self._drops(file.name)
         for offset, line in self._read_lines(file.name, file.read, size):
-            if _is_record(line):
-                if line[_STATE] == _ACCEPTED and offset >= drops.get(line[_JUDGE], 0):
+            if is_record(line):
+                if offset >= drops.get(line[ENTRY], 0):
                     self._add(line, file, offset)
             elif line:  # an empty line only closes one that was cut
                 file.skipped += 1
@@ -173,11 +169,15 @@ class Cache:
         file.size = size
 
     def _add(self, line: bytes, file: _File, offset: int) -> None:
-        key = bytes.fromhex(line[_KEY].decode())
-        entry = int(line[_WHEN]) << _TIME | file.number << _FILE | offset << _OFFSET | len(line)
-        old = self._index.get(key)
-        if old is None or self._order(entry) < self._order(old):
-            self._index[key] = entry
+        key = bytes.fromhex(line[KEY].decode())
+        if line[STATE] != ACCEPTED:
+            self._failed[key] += 1
+            return
+        entry = int(line[WHEN]) << _TIME | file.number << _FILE | offset << _OFFSET | len(line)
+        old = self._index.setdefault(key, entry)
+        if old != entry:  # rare: two asked at the same time, or a reader did not take the first
+            inorder = sorted([old, entry, *self._later.get(key, ())], key=self._order)
+            self._index[key], *self._later[key] = inorder
 
     def _order(self, entry: int) -> tuple[int, str, int]:
         name, offset, _ = self._place(entry)
@@ -209,7 +209,7 @@ class Cache:
 
     def append(self, record: Record) -> bool:
         """Keep a record; False, with one warning, when the disk does not take it."""
-        line = _encode(record)
+        line = encode(record)
         if len(line) > _LONGEST:
             return False
         with self._writing:
@@ -253,32 +253,41 @@ class Cache:
     # Looking after it.
 
     def records(self) -> Iterator[tuple[Record, str]]:
-        """Every record and what has become of it: served, failed, duplicate or pruned."""
+        """Every record and what has become of it: served, failed, duplicate or pruned.
+
+        A reader that does not take the served one of a key is given its duplicates.
+        """
         self.refresh()
         for name, file in sorted(self._files.items()):
             drops = self._drops(name)
             for offset, line in self._read_lines(name, 0, file.read):
-                if not _is_record(line):
+                if not is_record(line):
                     continue
-                if offset < drops.get(line[_JUDGE], 0):
+                if offset < drops.get(line[ENTRY], 0):
                     state = "pruned"
-                elif line[_STATE] != _ACCEPTED:
+                elif line[STATE] != ACCEPTED:
                     state = "failed"
                 else:
-                    entry = self._index[bytes.fromhex(line[_KEY].decode())]
+                    entry = self._index[bytes.fromhex(line[KEY].decode())]
                     served = self._place(entry)[:2] == (name, offset)
                     state = "served" if served else "duplicate"
-                yield _decode(line), state
+                yield decode(line), state
 
     def prune(self, judge: str) -> int:
-        """Drop all records of a judge that are there now; how many they were.
+        """Drop all that an entry of `judges` was answered so far; how many records that is.
 
-        Writers may go on meanwhile: what they add later stays. Raises OSError when the tombstone
-        cannot be written.
+        Records of other entries that would send the same are dropped with its own: it was answered
+        from them too. Writers may go on meanwhile: what they add later stays. Raises OSError when
+        the tombstone cannot be written.
         """
-        dropped = sum(r.judge == judge and state != "pruned" for r, state in self.records())
+        entries: set[str] = set()
+        alive: Counter[str] = Counter()
+        for record, state in self.records():
+            alive[record.entry] += state != "pruned"
+            if record.judge == judge:
+                entries.add(record.entry)
         lengths = {name: file.read for name, file in self._files.items()}
-        text = json.dumps({"judge": judge, "lengths": lengths})
+        text = json.dumps({"judge": judge, "entries": sorted(entries), "lengths": lengths})
         path = self.folder / (_unique_name() + TOMBSTONE)
         temporary = path.with_suffix(".tmp")
         with open(temporary, "w", encoding="ascii") as file:
@@ -286,22 +295,23 @@ class Cache:
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, path)
-        return dropped
+        return sum(alive[entry] for entry in entries)
 
     def _drops(self, name: str) -> dict[bytes, int]:
-        """Judge (as in a line) -> length up to which its records in a file are dropped."""
+        """Entry (as in a line) -> length up to which its records in a file are dropped."""
         drops: dict[bytes, int] = {}
-        for judge, lengths in self._tombstones.values():
-            drops[judge] = max(drops.get(judge, 0), lengths.get(name, 0))
+        for entries, lengths in self._tombstones.values():
+            for entry in entries:
+                drops[entry] = max(drops.get(entry, 0), lengths.get(name, 0))
         return drops
 
-    def _read_tombstone(self, name: str) -> tuple[bytes, dict[str, int]]:
+    def _read_tombstone(self, name: str) -> tuple[list[bytes], dict[str, int]]:
         try:
             content = json.loads((self.folder / name).read_text(encoding="ascii"))
-            return _tag(content["judge"]), content["lengths"]
+            return [entry.encode() for entry in content["entries"]], content["lengths"]
         except (ValueError, KeyError, FileNotFoundError):
             log.warning("judge cache: %s is no tombstone; it is left out", name)
-            return b"", {}
+            return [], {}
 
     @property
     def size(self) -> dict[str, int]:
@@ -320,42 +330,9 @@ def open_cache(folder: Path) -> Cache:
     return _OPEN.get(folder) or _OPEN.setdefault(folder, Cache(folder))
 
 
-def _tag(judge: str) -> bytes:
-    return hashlib.sha256(judge.encode()).hexdigest()[:8].encode()
-
-
 def _unique_name() -> str:
     host = re.sub(r"[^\w.-]", "_", socket.gethostname(), flags=re.ASCII)
     return f"{host}-{os.getpid()}-{secrets.token_hex(6)}"
-
-
-def _encode(record: Record) -> bytes:
-    content = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in _IN_HEAD}
-    state = b"-" if record.failure else b"+"
-    head = b"%s %019d %s %s " % (
-        record.key.encode(),
-        record.time_ns or time.time_ns(),
-        _tag(record.judge),
-        state,
-    )
-    body = json.dumps(content, separators=(",", ":")).encode()  # ASCII, on one line
-    return b"%s%08x %s\n" % (head, zlib.crc32(body, zlib.crc32(head)), body)
-
-
-_IN_HEAD = ("key", "time_ns")
-_NAMES = frozenset(f.name for f in fields(Record))
-
-
-def _is_record(line: bytes) -> bool:
-    try:
-        return int(line[_CRC], 16) == zlib.crc32(line[_JSON:], zlib.crc32(line[: _CRC.start]))
-    except ValueError:
-        return False
-
-
-def _decode(line: bytes) -> Record:
-    content = {k: v for k, v in json.loads(line[_JSON:]).items() if k in _NAMES}
-    return Record(key=line[_KEY].decode(), time_ns=int(line[_WHEN]), **content)
 
 
 _OPEN: dict[Path, Cache] = {}

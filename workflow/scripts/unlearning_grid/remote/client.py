@@ -9,13 +9,17 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.remote.cache import Record, open_cache
+from unlearning_grid.remote.cache import open_cache
+from unlearning_grid.remote.outage import Pending
+from unlearning_grid.remote.quotes import cut
+from unlearning_grid.remote.records import Record
 from unlearning_grid.remote.requests import (
     InvalidReply,
     Parse,
@@ -27,6 +31,7 @@ from unlearning_grid.remote.requests import (
 )
 from unlearning_grid.remote.transport import Patience, Stopped, Transport
 from unlearning_grid.runtime.job import Interrupted
+from unlearning_grid.spec.canonical import digest
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +95,12 @@ class Client:
             keys = [request_key(request, replicate) for request in requests]
             distinct = dict(zip(keys, requests, strict=True))
             found = self._known(list(distinct), parse)
-            batch = _Batch(self, parse, replicate, len(found))
+            missing = {key: r for key, r in distinct.items() if key not in found}
+            failures = self.cache.failures(missing) if self.cache else {}
+            pending = Pending(missing, failures, self.transport.patience.outage)
+            batch = _Batch(self, parse, replicate, pending, len(found))
             try:
-                missing = {key: r for key, r in distinct.items() if key not in found}
-                found |= batch.run(missing)
+                found |= batch.run(len(missing))
             finally:
                 batch.close(len(requests))
             return [found[key] for key in keys]
@@ -102,13 +109,28 @@ class Client:
         if self.cache is None or not keys:
             return {}
         self.cache.refresh()
-        known = {}
-        for key, record in self.cache.get(keys).items():
-            try:
-                known[key] = Reply(key, parse(record.text or ""), cached=True)
-            except InvalidReply:  # accepted by an older reader; ask again
-                continue
+        known: dict[str, Reply] = {}
+        first = self.cache.get(keys)
+        for record in first.values():
+            _accept(known, record, parse)
+        # Taken by an older reader only: of those that were asked for since, the earliest counts.
+        for records in self.cache.later(first.keys() - known.keys()).values():
+            for record in records:
+                _accept(known, record, parse)
         return known
+
+
+def _accept(known: dict[str, Reply], record: Record, parse: Parse) -> None:
+    """Add a record's reply where the key has none and the reader takes it."""
+    if record.key not in known:
+        with suppress(InvalidReply):
+            known[record.key] = Reply(record.key, parse(record.text or ""), cached=True)
+
+
+def _entry(block: Mapping[str, Any], request: Request) -> str:
+    """Equal for entries of `judges` that would send the same about the same text."""
+    facts = {name: block[name] for name in ("api", "base_url", "model")}
+    return digest({**facts, "decoding": decoding(block), "prompt": request.prompt})[:8]
 
 
 class _Batch:
@@ -118,42 +140,42 @@ class _Batch:
     moment: it never joins a thread that may be waiting for a server.
     """
 
-    def __init__(self, client: Client, parse: Parse, replicate: int, cached: int) -> None:
+    def __init__(
+        self, client: Client, parse: Parse, replicate: int, pending: Pending, cached: int
+    ) -> None:
         self.client = client
         self.parse = parse
         self.replicate = replicate
         self.counts: Counter[str] = Counter(cached=cached, asked=cached)
-        self._todo: deque[tuple[str, Request]] = deque()
+        self._pending = pending
         self._results: queue.SimpleQueue[tuple[str, Reply] | BaseException] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._given_up = 0  # requests in a row without any answer
         self._told = 0
         self._began = time.monotonic()
 
-    def run(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
-        """Send all of them; the replies by key."""
-        if not requests:
+    def run(self, number: int) -> dict[str, Reply]:
+        """Send all that are pending, so many; the replies by key."""
+        if not number:
             return {}
         self.client.transport.open()
-        self.counts["asked"] += len(requests)
-        self._todo.extend(requests.items())
-        workers = min(len(requests), self.client.requests_at_once)
+        self.counts["asked"] += number
+        workers = min(number, self.client.requests_at_once)
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
         found: dict[str, Reply] = {}
         try:
             for thread in threads:
                 thread.start()
             reported = self._began
-            while len(found) < len(requests):
+            while len(found) < number:
                 if self.client.stop_requested():
-                    raise Interrupted(f"{len(found)} of {len(requests)} replies came and are kept")
+                    raise Interrupted(f"{len(found)} of {number} replies came and are kept")
                 try:
                     due = reported + REPORT_EVERY - time.monotonic()
                     result = self._results.get(timeout=max(0.001, min(LOOK_EVERY, due)))
                 except queue.Empty:
                     if due <= LOOK_EVERY:
-                        self._report(found, len(requests))
+                        self._report(found, number)
                         reported = time.monotonic()
                     continue
                 if isinstance(result, BaseException):
@@ -204,30 +226,31 @@ class _Batch:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            try:
-                key, request = self._todo.popleft()
-            except IndexError:
+            taken = self._pending.take()
+            if taken is None:
                 return
             try:
-                reply = self._answer(key, request)
+                reply = self._answer(*taken)
             except Stopped:
                 return
             except BaseException as error:
                 self._results.put(error)
                 return
-            self._results.put((key, reply))
+            if reply is not None:
+                self._results.put((reply.key, reply))
 
-    def _answer(self, key: str, request: Request) -> Reply:
-        """One request, a second time where that may help."""
-        limit = self.client.transport.patience.outage
-        if self._given_up >= limit:
+    def _answer(self, key: str, request: Request, probe: bool) -> Reply | None:
+        """One request, a second time where that may help; None when it is put aside."""
+        if self._pending.down:
             reply = Reply(key, None, "unavailable", "not asked: the server answers no request")
         else:
-            reply, again = self._try(key, request)
+            reply, again = self._try(key, request, probe)
             if again and not self._stop.is_set():
                 with self._lock:
                     self.counts["retried"] += 1
-                reply, _ = self._try(key, request)
+                reply, _ = self._try(key, request, probe)
+            if reply.failure == "unavailable" and self._pending.failed(key, request, probe):
+                return None
         if reply.failure:
             self._count_failure(key, reply)
         return reply
@@ -247,9 +270,9 @@ class _Batch:
                 "; further ones are counted only" if told == DETAILS else "",
             )
 
-    def _try(self, key: str, request: Request) -> tuple[Reply, bool]:
+    def _try(self, key: str, request: Request, probe: bool) -> tuple[Reply, bool]:
         """(reply, whether asking again may help). What came is kept before it is handed on."""
-        sent = self.client.transport.send(request, self._stop)
+        sent = self.client.transport.send(request, self._stop, probe)
         value = None
         if sent.body is None:
             reading = Reading(None, sent.failure, sent.detail)
@@ -261,6 +284,11 @@ class _Batch:
                 except InvalidReply as error:
                     ended, usage = reading.finish_reason, reading.usage
                     reading = Reading(reading.text, "invalid", str(error), ended, usage)
+        if reading.failure != "unavailable":
+            self._pending.replied()
+        if reading.detail:
+            detail = self.client.transport.scrub(cut(reading.detail, request))
+            reading = replace(reading, detail=detail)
         self._keep(key, request, reading, sent.attempts, sent.latency)
         reply = Reply(key, value, reading.failure, reading.detail)
         return reply, sent.body is not None and reading.failure in ASKED_TWICE
@@ -270,14 +298,12 @@ class _Batch:
     ) -> None:
         block = self.client.block
         with self._lock:
-            self._given_up = self._given_up + 1 if reading.failure == "unavailable" else 0
             self.counts["sent"] += 1
             self.counts["tries"] += attempts
             for kind, tokens in reading.usage.items():
                 self.counts[f"{kind}_tokens"] += tokens or 0
         if self.client.cache is None:
             return
-        detail = reading.detail
         self.client.cache.append(
             Record(
                 key=key,
@@ -289,10 +315,11 @@ class _Batch:
                 replicate=self.replicate,
                 text=reading.text,
                 failure=reading.failure,
-                detail=self.client.transport.scrub(detail) if detail else None,
+                detail=reading.detail,
                 finish_reason=reading.finish_reason,
                 usage=reading.usage,
                 latency=round(latency, 3),
                 attempts=attempts,
+                entry=_entry(block, request),
             )
         )

@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unlearning_grid.errors import UserError
@@ -44,7 +44,8 @@ class Patience:
             `first_wait` again by chance.
         read_timeout: time without a byte from the server after which a try counts as stalled.
         connect_timeout: time to open a connection.
-        outage: that many requests given up in a row, and the rest of a batch is not asked.
+        probe: tries of a probe, after a request was given up.
+        outage: that many probes without a reply, and the rest of a batch is not asked.
     """
 
     attempts: int = 10
@@ -53,7 +54,12 @@ class Patience:
     longest_wait: float = 60.0
     read_timeout: float = 180.0
     connect_timeout: float = 20.0
-    outage: int = 3
+    probe: int = 3
+    outage: int = 4
+
+    def for_probe(self) -> Patience:
+        """Enough for a busy server; a stalled one is not waited for again."""
+        return replace(self, attempts=min(self.probe, self.attempts), total=self.total / 10)
 
 
 PATIENCE = Patience()
@@ -124,10 +130,11 @@ class Transport:
         self._client = _sdk(url, key, self.patience)
         self._key, self._pid = key, os.getpid()
 
-    def send(self, request: Request, stop: threading.Event) -> Sent:
+    def send(self, request: Request, stop: threading.Event, probe: bool = False) -> Sent:
         """Send until there is a reply or patience ends; then the failure is `unavailable`.
 
-        Raises UserError for what is wrong with the configuration, Stopped once `stop` is set.
+        A probe ends after few tries. Raises UserError for what is wrong with the configuration,
+        Stopped once `stop` is set.
         """
         from tenacity import (
             Retrying,
@@ -139,12 +146,13 @@ class Transport:
             stop_when_event_set,
         )
 
+        patience = self.patience.for_probe() if probe else self.patience
         task = _Task(self, request, stop)
         retrying = Retrying(
             retry=retry_if_exception_type(Transient),
             stop=stop_any(
-                stop_after_attempt(self.patience.attempts),
-                stop_before_delay(self.patience.total),
+                stop_after_attempt(patience.attempts),
+                stop_before_delay(patience.total),
                 stop_when_event_set(stop),
             ),
             wait=self._wait,
@@ -236,9 +244,8 @@ class _Task:
         body = read_json(text)
         if status < 300 and body is not None and not reports_error(body):
             return body
-        text = self.transport.hide(text)
-        fault = Fault(status, read_json(text), scrub(text))
-        raise classify(fault, headers, self.request, self.transport._block) from None
+        fault = Fault(status, self.transport.hide(text), self.request)
+        raise classify(fault, headers, self.transport._block) from None
 
 
 _SDKS: dict[tuple[Any, ...], Any] = {}

@@ -32,6 +32,9 @@ EXCLUDED = (
     "judge.registry",
     "remote.transport",
     "remote.faults",
+    "remote.quotes",
+    "remote.outage",
+    "remote.records",
     "remote.cache",
     "remote.client",
 )

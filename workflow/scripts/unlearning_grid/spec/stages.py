@@ -204,14 +204,15 @@ class Specs:
         return {**settings, "replicate": int(replicate), "max_prompts": limit}, modules
 
     def _audit_rollouts(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
-        settings, modules = self._audit(self.config["audit"]["judge"], target)
+        block = self.config["terminal_audit"]
+        settings, modules = self._audit(block["judge"] or self.config["audit"]["judge"], target)
         del settings["max_prompts"]
-        block = {key: self.config["terminal_audit"][key] for key in ("rollouts", "labels")}
-        return {**settings, **block}, modules
+        settings["labels"] = block["labels"] or settings["labels"]
+        return {**settings, "rollouts": block["rollouts"]}, modules
 
     def _audit(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
         judge = self.judge(name)
-        if judge["provider"] == "rules" and not self.knows_everything(name):
+        if judge.get("knowledge") == "answers":
             judge["terms"] = {"hard": self.config.terms[target]["hard"]}
         return {
             **self.config["audit"],
@@ -279,11 +280,6 @@ class Specs:
         """Whether a judge works by rules, and so needs a target's knowledge."""
         return self.config["judges"][judge]["provider"] == "rules"
 
-    def knows_everything(self, judge: str) -> bool:
-        """Whether a rules judge has a closed world's whole knowledge."""
-        world = self.config["data"]["source"] == "world"
-        return world and self.config["judges"][judge]["knowledge"] == "full"
-
     def _reward(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
         """Everything that scoring with one reward depends on for one target."""
         kind = rewards.load(name)
@@ -326,6 +322,8 @@ class Specs:
         block = self.config["judges"][name]
         keys = RULES_JUDGE if block["provider"] == "rules" else REMOTE_JUDGE
         facts = {key: block.get(key) for key in keys} | {"name": name}
+        if "knowledge" in facts and self.config["data"]["source"] != "world":
+            facts["knowledge"] = "answers"  # no more is known on real rows
         if block["prompt_file"]:
             facts["prompt"] = self.config.text(block["prompt_file"])
             path = PurePosixPath(block["prompt_file"]).with_suffix("")

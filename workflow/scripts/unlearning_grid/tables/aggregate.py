@@ -10,7 +10,7 @@ from unlearning_grid.tables.statistics import summarise
 KEYS = ("kind", "size", "init", "reward")
 ORDER = {"base": 0, "warmup": 1, "grpo": 2}
 INSTRUMENTS = ("judge", "judge_prompt", "reward_judge", "detector", "convention")
-MEANS = ("semantic_recall",)
+MEANS = ("gold_recall_whole", "gold_recall_part")
 WARNINGS = ("judged_by_own_reward",)
 COUNTED = ("missing", "failed_verdicts")
 STATUSES = ("learned", "no-learning", "failed", "not-run")
@@ -69,9 +69,9 @@ def over_targets(frame: Any, results: Results) -> Any:
                     "direction": part["direction"].iloc[0],
                     **summarise(values),
                     **{name: int(kept[name].sum()) for name in COUNTED if name in part},
-                    **{name: _instrument(part, name) for name in INSTRUMENTS if name in part},
-                    **{name: _any(part, name) for name in WARNINGS if name in part},
-                    **{name: _mean(part, name) for name in MEANS if name in part},
+                    **{name: _instrument(kept, name) for name in INSTRUMENTS if name in part},
+                    **{name: _any(kept, name) for name in WARNINGS if name in part},
+                    **{name: _mean(kept, name) for name in MEANS if name in part},
                     **counts.get(tuple(facts[key] for key in KEYS), {}),
                     "note": "fewer than 6 targets: no interval" if len(values) < 6 else None,
                 }

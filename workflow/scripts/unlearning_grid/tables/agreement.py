@@ -14,10 +14,20 @@ from unlearning_grid.rewards.base import DETECTOR_THRESHOLD
 from unlearning_grid.runtime.job import Job
 from unlearning_grid.tables.aggregate import KEYS, ORDER, evaluation_facts
 from unlearning_grid.tables.files import write_table
+from unlearning_grid.tables.heldout import rounded
 from unlearning_grid.tables.results import Results, open_results
 
 JUDGES, RETEST, DETECTOR = "judges", "retest", "detector"
-NAMES = ("comparison", "first", "first_prompt", "second", "second_prompt", "replicate")
+NAMES = (
+    "comparison",
+    "first",
+    "first_prompt",
+    "first_entry",
+    "second",
+    "second_prompt",
+    "second_entry",
+    "replicate",
+)
 
 
 def build(job: Job) -> dict[str, Any]:
@@ -66,16 +76,16 @@ def compare(one: Sequence[bool | None], other: Sequence[bool | None]) -> dict[st
     if not n:
         nothing = dict.fromkeys(("agreement", "kappa", "first_rate", "second_rate"))
         return {"n": 0, "missing": len(one), **nothing}
-    agreement = sum(a == b for a, b in known) / n
-    first, second = (sum(pair[i] for pair in known) / n for i in (0, 1))
-    chance = first * second + (1 - first) * (1 - second)
+    equal = sum(a == b for a, b in known)
+    first, second = (sum(pair[i] for pair in known) for i in (0, 1))
+    by_chance = first * second + (n - first) * (n - second)  # of n * n, in whole numbers
     return {
         "n": n,
         "missing": len(one) - n,
-        "agreement": agreement,
-        "kappa": (agreement - chance) / (1 - chance) if chance < 1 else None,
-        "first_rate": first,
-        "second_rate": second,
+        "agreement": equal / n,
+        "kappa": (equal * n - by_chance) / (n * n - by_chance) if by_chance < n * n else None,
+        "first_rate": first / n,
+        "second_rate": second / n,
     }
 
 
@@ -91,7 +101,8 @@ def _pairs(results: Results) -> Iterator[Any]:
         audit = pd.read_parquet(path)
         facts = evaluation_facts(results, evaluation)
         group = {key: facts[key] for key in KEYS}
-        yield _detector_pairs(audit, group)
+        if not bool(audit["refusal_by_detector"].any()):  # else it would be held against itself
+            yield _detector_pairs(audit, group)
         for opinion in results.plan["opinions"]:
             other = results.file(opinion_stage(**opinion), policy, target, "labels.parquet")
             if other is not None:
@@ -110,6 +121,7 @@ def _judge_pairs(audit: Any, opinion: Any, group: Mapping[str, Any]) -> Any:
         **_names(RETEST if retest else JUDGES, audit),
         "second": opinion["judge"].iloc[0],
         "second_prompt": opinion["judge_prompt"].iloc[0],
+        "second_entry": opinion["judge_entry"].iloc[0],
         "replicate": retest,
     }
     return pd.concat(
@@ -119,11 +131,12 @@ def _judge_pairs(audit: Any, opinion: Any, group: Mapping[str, Any]) -> Any:
 
 def _detector_pairs(audit: Any, group: Mapping[str, Any]) -> Any:
     found = audit["refusal_probability"]
-    flagged = (found >= DETECTOR_THRESHOLD).astype("boolean").mask(found.isna())
+    flagged = (rounded(found) >= DETECTOR_THRESHOLD).astype("boolean").mask(found.isna())
     names = {
         **_names(DETECTOR, audit),
         "second": audit["detector"].iloc[0],
         "second_prompt": None,
+        "second_entry": None,
         "replicate": 0,
     }
     return _frame(names, group, "refusal", audit["refusal"], flagged)
@@ -134,6 +147,7 @@ def _names(comparison: str, audit: Any) -> dict[str, Any]:
         "comparison": comparison,
         "first": audit["judge"].iloc[0],
         "first_prompt": audit["judge_prompt"].iloc[0],
+        "first_entry": audit["judge_entry"].iloc[0],
     }
 
 
@@ -152,7 +166,7 @@ def _in_order(frame: Any) -> Any:
     kinds = frame["kind"].map(ORDER).fillna(-1)
     labels = frame["label"].map({name: i for i, name in enumerate(SIX)})
     keyed = frame.assign(_kind=kinds, _label=labels)
-    keys = ["comparison", "second", "second_prompt", "replicate", "_kind", "size", "init", "reward"]
+    keys = ["comparison", "second_entry", "second", "replicate", "_kind", "size", "init", "reward"]
     return keyed.sort_values(
         [*keys, "_label"], na_position="first", kind="stable", ignore_index=True
     ).drop(columns=["_kind", "_label"])

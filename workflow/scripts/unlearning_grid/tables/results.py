@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unlearning_grid.errors import UserError
+from unlearning_grid.judge.names import instruments
 from unlearning_grid.paths import policy_dir, stage_dir
 from unlearning_grid.runtime import attempts, manifest
 from unlearning_grid.runtime.atomic import read_json
@@ -75,6 +76,15 @@ class Results:
         if self.state(policy_dir(policy)).status != CURRENT:
             return None
         return json.loads((policy_dir(policy) / "outcome.json").read_text(encoding="utf-8"))
+
+    def reward_instruments(self, policy: str) -> dict[str, str | None]:
+        """Judge, prompt and detector that a trained policy was scored with; {} where none was."""
+        if policy.startswith("base/") or self.state(policy_dir(policy)).status != CURRENT:
+            return {}
+        run = read_json(policy_dir(policy) / manifest.RUN_NAME) or {}
+        settings = run["spec"]["settings"]
+        reward = settings.get("reward") or (settings.get("monitor") or {}).get("reward")
+        return instruments(reward) if reward else {}
 
     def file(self, stage: str, policy: str, target: str, name: str) -> Path | None:
         """A file of an evaluation's stage (completions, audit, rwku) that counts, else None."""

@@ -37,7 +37,7 @@ def terminal_tables(results: Results) -> dict[str, Any]:
         policy, target = cell["policy"], cell["target"]
         path = results.file("terminal", policy, target, "labels.parquet")
         labels = pd.read_parquet(path) if path else None
-        judges = instruments(labels, (results.outcome(policy) or {}).get("judge"))
+        judges = instruments(labels, results.reward_instruments(policy).get("judge"))
         facts = evaluation_facts(results, {"policy": policy, "target": target})
         rows += [{**facts, **rate, **judges} for rate in rates(labels)]
     frame = by_target(rows)

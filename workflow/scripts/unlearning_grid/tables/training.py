@@ -46,6 +46,7 @@ def training_table(results: Results) -> Any:
         facts = parse_policy(policy)
         outcome = results.outcome(policy) or {}
         rule = outcome.get("rule") or {}
+        judged = results.reward_instruments(policy)
         status = results.status_of.get(policy) or _warmup_status(results, policy, outcome)
         rows.append(
             {
@@ -58,7 +59,7 @@ def training_table(results: Results) -> Any:
                 "monitor_share": rule.get("share"),
                 "monitor_threshold": rule.get("threshold"),
                 **{name: outcome.get(name) for name in GRPO},
-                **{name: outcome.get(name) for name in INSTRUMENTS},
+                **{name: judged.get(name) for name in INSTRUMENTS},
             }
         )
     frame = pd.DataFrame(rows)

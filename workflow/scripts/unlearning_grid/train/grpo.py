@@ -8,7 +8,6 @@ from typing import Any
 
 from unlearning_grid.data.rwku import read_jsonl
 from unlearning_grid.errors import UserError
-from unlearning_grid.judge.base import instruments
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.load import device, load_model, load_tokenizer, locate, with_adapter
 from unlearning_grid.models.sampling import end_ids
@@ -126,7 +125,7 @@ class Run:
         ) -> list[float | None]:
             try:
                 scores = reward.score(question, completions)
-            except Interrupted:
+            except (Interrupted, UserError):
                 self.trainer.save_before_rollout()
                 raise
             rollout = trainer_state.global_step // self.reuse
@@ -232,7 +231,6 @@ class Run:
             "trainable_parameters": sum(
                 p.numel() for p in trainer.model.parameters() if p.requires_grad
             ),
-            **instruments(self.settings["reward"]),
         }
 
 

@@ -43,8 +43,8 @@ class Monitor(TrainerCallback):
         if state.global_step < self.settings["first_step"]:
             return control
         rows = self._sample(state.global_step)
+        self.last = self._judge(state.global_step, rows)  # raises in an outage: nothing is kept
         write_json(self.folder / f"step-{state.global_step:05d}.json", rows)
-        self.last = self._judge(state.global_step, rows)
         log.info("monitor at step %d: %s", state.global_step, json.dumps(self.last))
         if self._stops(self.last):
             self.fired = True

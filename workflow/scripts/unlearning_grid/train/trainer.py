@@ -1,6 +1,7 @@
 """TRL's GRPO trainer, with exact resumption. Imports torch and TRL: import it inside functions."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,11 @@ class ResumableGRPOTrainer(GRPOTrainer):
         For a run that must stop inside a rollout: weights and optimizer are still those of the last
         step; random states and the token count are put back to where they were before the sampling.
         """
-        if not self.state.global_step:
-            return
+        from unlearning_grid.train.checkpoints import COMPLETE
+
+        folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+        if not self.state.global_step or (folder / COMPLETE).exists():
+            return  # nothing was learned yet, or it is there: never write over a whole one
         _restore(self._before_step)
         self.state.num_input_tokens_seen = self._tokens_before
         model: Any = self.model

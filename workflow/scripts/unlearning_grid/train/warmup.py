@@ -8,7 +8,6 @@ from typing import Any
 
 from unlearning_grid.data.rwku import read_jsonl
 from unlearning_grid.errors import UserError
-from unlearning_grid.judge.base import instruments
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.load import device, load_model, load_tokenizer, locate
 from unlearning_grid.runtime.job import Interrupted, Job
@@ -175,7 +174,6 @@ def _finish(job: Job, trainer: Any, monitor: Any, examples: Mapping[str, Any]) -
         "monitor_examples": len(examples["sft_test"]),
         "stopped_by_rule": fired,
         "rule": monitor.evidence() if monitor else None,
-        **(instruments(job.settings["monitor"]["reward"]) if monitor else {}),
     }
     outputs["outcome"].write_text(json.dumps(outcome, indent=2, sort_keys=True) + "\n")
     log.info("finished after %d of %d steps (rule fired: %s)", steps, planned, fired)

@@ -1,14 +1,14 @@
 """What must fit together in a configuration, beyond the schema. Each problem is one line."""
 
 import json
-import os
-import re
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.config import Config, nearest
+from unlearning_grid.checks import judges
+from unlearning_grid.checks.words import one_of, variables
+from unlearning_grid.config import Config
 from unlearning_grid.errors import UserError
 from unlearning_grid.grid import expand, first_epoch_rollouts, matches, split_sizes
 from unlearning_grid.rewards.registry import REWARDS
@@ -21,7 +21,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from _split(config)
     yield from _models(config)
     yield from _data(config)
-    yield from _judges(config)
+    yield from judges.problems(config)
     yield from _detector(config)
     yield from _term_weights(config)
     yield from _broad_answers(config)
@@ -29,18 +29,12 @@ def problems(config: Config) -> Iterator[str]:
     yield from _grpo(config)
 
 
-def _one_of(where: str, value: Any, known: Any, fix: str) -> Iterator[str]:
-    if value not in known:
-        hint = nearest(value, known)
-        yield f'{where}: "{value}" is not one of {sorted(known)}.{hint} {fix}'.rstrip()
-
-
 def _grid(config: Config) -> Iterator[str]:
     grid = config["grid"]
     for size in grid["sizes"]:
-        yield from _one_of("grid.sizes", size, config["models"], "Add it to `models`.")
+        yield from one_of("grid.sizes", size, config["models"], "Add it to `models`.")
     for reward in grid["rewards"]:
-        yield from _one_of("grid.rewards", reward, REWARDS, "Register it in rewards/registry.py.")
+        yield from one_of("grid.rewards", reward, REWARDS, "Register it in rewards/registry.py.")
     everything = expand({**grid, "exclude": []})
     for number, rule in enumerate(grid["exclude"]):
         if not any(matches(cell, rule) for cell in everything):
@@ -61,7 +55,7 @@ def _targets(config: Config) -> Iterator[str]:
             yield f"resources.{key}: {name}: not a mapping of target slugs."
             continue
         for target in config["grid"]["targets"]:
-            yield from _one_of(f"grid.targets (in {name})", target, known, f"Add it to {name}.")
+            yield from one_of(f"grid.targets (in {name})", target, known, f"Add it to {name}.")
             yield from _entry(f"resources.{key}: {name}: {target}", known.get(target), FIELDS[key])
 
 
@@ -92,18 +86,12 @@ def _models(config: Config) -> Iterator[str]:
 
 
 def _model_folder(where: str, config: Config, name: str) -> Iterator[str]:
-    yield from _variables(f"{where}.path", name)
+    yield from variables(f"{where}.path", name)
     folder = config.file(name)
     if not (folder / "config.json").is_file():
         yield f'{where}.path: no config.json in "{name}"; name a folder that save_pretrained made.'
     elif not list(folder.glob("*.safetensors")):
         yield f'{where}.path: no *.safetensors in "{name}"; other weight formats are not read.'
-
-
-def _variables(where: str, name: str) -> Iterator[str]:
-    for variable in re.findall(r"\$\{?(\w+)", name):
-        if variable not in os.environ:
-            yield f"{where}: environment variable {variable} is not set; set it or write a path."
 
 
 def _data(config: Config) -> Iterator[str]:
@@ -117,7 +105,7 @@ def _data(config: Config) -> Iterator[str]:
     if data["path"] is None:
         yield "data.path: missing; name the folder of {config}.jsonl files."
         return
-    unset = list(_variables("data.path", data["path"]))
+    unset = list(variables("data.path", data["path"]))
     yield from unset
     folder = config.file(data["path"])
     if not folder.is_dir():
@@ -177,66 +165,17 @@ def _split(config: Config) -> Iterator[str]:
         yield f"split.max_rows: {split['max_rows']} rows split into {sizes}; every part needs one."
 
 
-def _judges(config: Config) -> Iterator[str]:
-    for name, judge in config["judges"].items():
-        where = f"judges.{name}"
-        if judge["provider"] == "openai":
-            yield from _remote(where, judge)
-        if judge["prompt_file"] and not config.file(judge["prompt_file"]).is_file():
-            yield f'{where}.prompt_file: no file "{judge["prompt_file"]}".'
-    yield from _one_of("audit.judge", config["audit"]["judge"], config["judges"], "Add it.")
-    used = {config["audit"]["judge"], *config["agreement"]["judges"]}
-    if _uses_rubric(config):
-        used.add(config["rewards"]["r2-rubric"]["judge"])
-    for name in sorted(used & set(config["judges"])):
-        judge = config["judges"][name]
-        if judge["provider"] == "openai" and not judge["prompt_file"]:
-            yield f"judges.{name}.prompt_file: missing; name the judge's system prompt."
-    if _uses_rubric(config):
-        judge = config["rewards"]["r2-rubric"]["judge"]
-        yield from _one_of("rewards.r2-rubric.judge", judge, config["judges"], "Add it.")
-    yield from _agreement(config)
-
-
-def _agreement(config: Config) -> Iterator[str]:
-    block, audit = config["agreement"], config["audit"]["judge"]
-    for name in block["judges"]:
-        yield from _one_of("agreement.judges", name, config["judges"], "Add it.")
-        if name == audit:
-            yield f"agreement.judges: {name} is the audit's judge; ask it again by `replicates`."
-    if block["replicates"] and config["judges"].get(audit, {}).get("provider") == "rules":
-        yield f"agreement.replicates: {audit} works by rules, always the same; set it to 0."
-
-
-def _remote(where: str, judge: Any) -> Iterator[str]:
-    if judge["api"] == "responses" and judge["structured"] != "json_schema":
-        yield f"{where}.structured: {judge['structured']} needs `api: chat`."
-    if "model" not in judge:
-        yield f"{where}.model: missing; name the model."
-    if judge["base_url"]:
-        yield from _variables(f"{where}.base_url", judge["base_url"])
-        if "@" in judge["base_url"]:
-            yield f"{where}.base_url: holds a secret; keep it in a variable, written as $NAME."
-
-
-def _uses_rubric(config: Config) -> bool:
-    warm = "warm" in config["grid"]["inits"]
-    monitored = config["warmup"]["monitor"]["enabled"]
-    broad = config["warmup"]["objective"] == "broad"
-    return "r2-rubric" in config["grid"]["rewards"] or (warm and monitored and broad)
-
-
 def _detector(config: Config) -> Iterator[str]:
     train = config["detector"].get("train")
     if not train:
         return
     for target in train["targets"]:
-        yield from _one_of("detector.train.targets", target, config.targets, "")
+        yield from one_of("detector.train.targets", target, config.targets, "")
     size = train.get("size")
     if size is None:
         yield "detector.train.size: missing; name the size whose tokenizer it uses."
     else:
-        yield from _one_of("detector.train.size", size, config["models"], "")
+        yield from one_of("detector.train.size", size, config["models"], "")
 
 
 def _term_weights(config: Config) -> Iterator[str]:
@@ -244,7 +183,7 @@ def _term_weights(config: Config) -> Iterator[str]:
     if "pagerank-lex" not in config["grid"]["rewards"]:
         return
     if block["size"] is not None:
-        yield from _one_of("term_weights.size", block["size"], config["models"], "")
+        yield from one_of("term_weights.size", block["size"], config["models"], "")
     elif block["repo"] is None or block["revision"] is None:
         yield "term_weights: give `repo` with its `revision`, or `size`, a key of `models`."
 
@@ -254,12 +193,10 @@ def _broad_answers(config: Config) -> Iterator[str]:
         return
     block = config["broad_answers"]
     provider = block["provider"]
-    if provider == "api":
-        yield from _one_of("broad_answers.judge", block["judge"], config["judges"], "Add it.")
-        if config["judges"].get(block["judge"], {}).get("provider") == "rules":
-            yield f"broad_answers.judge: {block['judge']} works by rules; a teacher is a model."
+    if provider == "api" and config["judges"].get(block["judge"], {}).get("provider") == "rules":
+        yield f"broad_answers.judge: {block['judge']} works by rules; a teacher is a model."
     if provider == "policy":
-        yield from _one_of("broad_answers.size", block["size"], config["models"], "")
+        yield from one_of("broad_answers.size", block["size"], config["models"], "")
     if provider == "rules" and config["data"]["source"] != "world":
         yield "broad_answers.provider: rules knows the embedded world only; use policy or answers."
     if provider in ("api", "policy") and not config.file(block["prompt_file"]).is_file():
