@@ -81,6 +81,12 @@ CASES: dict[str, tuple[str, list[Callable[[Raw], None]], str, tuple[str, ...]]] 
         "judges: ",
         (),
     ),
+    "settings of a reward that nobody registered": (
+        "demo",
+        [put("rewards/r0-lexx", {})],
+        'rewards: "r0-lexx" is not one of ',
+        ('Did you mean "r0-lex"?',),
+    ),
     "form of a schema that this API does not have": (
         "config",
         [put("judges/audit/structured", "none")],

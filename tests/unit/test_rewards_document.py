@@ -19,7 +19,7 @@ NAME = "harmonic-lex"
 
 @pytest.fixture
 def blocks() -> list[str]:
-    """Module, registry line, schema block and configuration block of the example."""
+    """Module, registry line, configuration block and schema block of the example."""
     section = DOCUMENT.partition("## Add a reward")[2].partition("\n## ")[0]
     found = re.findall(r"```(?:python|yaml)\n(.*?)```", section, re.DOTALL)
     assert len(found) == 4
@@ -29,7 +29,7 @@ def blocks() -> list[str]:
 def test_the_worked_example(
     blocks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, line, schema_block, config_block = blocks
+    module, line, config_block, schema_block = blocks
     # The module, where the text says it goes.
     dotted = "unlearning_grid.rewards.harmonic"
     assert f"`workflow/scripts/{dotted.replace('.', '/')}.py`" in DOCUMENT
@@ -44,21 +44,24 @@ def test_the_worked_example(
     ((name, place),) = re.findall(r'^"(.*)": "(.*)",$', line, re.MULTILINE)
     monkeypatch.setitem(registry.REWARDS, name, place)
     assert registry.load(NAME).name == name == NAME
-    # Its block in the schema and in the configuration.
+    # Its block in the configuration, then in the schema too.
+    added = yaml.safe_load(config_block)
+    raw = config("demo")
+    raw["grid"]["rewards"] = added["grid"]["rewards"]
+    raw["rewards"] = added["rewards"]
+    assert configuration.load(raw)["rewards"][NAME] == {"power": 2}
     schema = yaml.safe_load(configuration.SCHEMA.read_text(encoding="utf-8"))
     schema["properties"]["rewards"]["properties"] |= yaml.safe_load(schema_block)
     changed = tmp_path / "schema.yaml"
     changed.write_text(yaml.safe_dump(schema), encoding="utf-8")
     monkeypatch.setattr(configuration, "SCHEMA", changed)
-    added = yaml.safe_load(config_block)
-    raw = config("demo")
-    raw["grid"]["rewards"] = added["grid"]["rewards"]
-    raw["rewards"] = added["rewards"]
     settings = configuration.load(raw)["rewards"][NAME]
     assert settings == {"power": 2, "convention": "paper"}
-    # The reward itself.
+    # The reward itself, with and without the schema's defaults.
     context = RewardContext("Karl Marx", terms=["Karl Marx", "London"])
     scores = registry.load(NAME)(settings, context).score(["q"] * 2, ["Karl Marx, London", "?"])
+    bare = registry.load(NAME)({"power": 2}, context).score(["q"] * 2, ["Karl Marx, London", "?"])
+    assert bare == scores
     assert scores.values == [pytest.approx(1 / 9), 1.0]
     assert scores.columns["lexical_hits"] == [2, 0]
 

@@ -35,6 +35,8 @@ def _grid(config: Config) -> Iterator[str]:
         yield from one_of("grid.sizes", size, config["models"], "Add it to `models`.")
     for reward in grid["rewards"]:
         yield from one_of("grid.rewards", reward, REWARDS, "Register it in rewards/registry.py.")
+    for reward in config["rewards"]:
+        yield from one_of("rewards", reward, REWARDS, "Register it in rewards/registry.py.")
     everything = expand({**grid, "exclude": []})
     for number, rule in enumerate(grid["exclude"]):
         if not any(matches(cell, rule) for cell in everything):

@@ -49,6 +49,9 @@ def _uses(config: Config) -> Iterator[Use]:
         yield key, terminal["judge"] or audit["judge"], labels
     if uses_rubric(config):
         yield "rewards.r2-rubric.judge", config["rewards"]["r2-rubric"]["judge"], RUBRIC
+    for name, block in config["rewards"].items():
+        if name in config["grid"]["rewards"] and name != "r2-rubric" and "judge" in block:
+            yield f"rewards.{name}.judge", block["judge"], RUBRIC
     warm = "warm" in config["grid"]["inits"] and config["warmup"]["objective"] == "broad"
     if warm and config["broad_answers"]["provider"] == "api":
         yield "broad_answers.judge", config["broad_answers"]["judge"], ()

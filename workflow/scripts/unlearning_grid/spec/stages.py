@@ -272,7 +272,9 @@ class Specs:
         found = {"detector"} & needs
         if "term_weights" in needs:
             found.add("weights")
-        if "judge" in needs and self.judges_by_rules(self.config["rewards"][reward]["judge"]):
+        if "judge" in needs and self.judges_by_rules(
+            self.config["rewards"].get(reward, {})["judge"]
+        ):
             found.add("knowledge")
         return found
 
@@ -283,7 +285,7 @@ class Specs:
     def _reward(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
         """Everything that scoring with one reward depends on for one target."""
         kind = rewards.load(name)
-        own = dict(self.config["rewards"][name])
+        own = dict(self.config["rewards"].get(name, {}))
         block: dict[str, Any] = {
             "name": name,
             "class": rewards.REWARDS[name],
