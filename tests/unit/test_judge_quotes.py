@@ -80,10 +80,10 @@ def test_an_error_that_stops_the_stage_quotes_nothing(audit, server, quote):
 
 WORDS = [
     *("m", "'m'", "model 'm' not found", "the model `m` does not exist", '"m"'),
-    *_PARAMETERS,
-    *_FILTERS,
-    *_TOO_LONG,
-    *_NO_MODEL,
+    *sorted(_PARAMETERS),
+    *sorted(_FILTERS),
+    *sorted(_TOO_LONG),
+    *sorted(_NO_MODEL),
     "your account has insufficient_quota, invalid_api_key",
 ]
 
