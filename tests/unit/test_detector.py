@@ -1,7 +1,6 @@
 """The refusal detector: polarity, padding, training."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from real_rows import RWKU_DIR, needs_rwku
 from support import real_manifest
 from unlearning_grid.data.knowledge import Knowledge, dump_knowledge
 from unlearning_grid.data.world.facts import parse_world
@@ -354,14 +354,12 @@ def test_unknown_positives_are_named(tmp_path: Path, tokenizer: Any) -> None:
         run_stage(tmp_path, tokenizer, positives="both")
 
 
+@needs_rwku
 def test_examples_from_real_rows(tmp_path: Path) -> None:
-    folder = os.environ.get("RWKU_DIR")
-    if not folder:
-        pytest.skip("RWKU_DIR is not set: no real rows to collect from")
     data = tmp_path / "karl-marx"
     (data / "rows").mkdir(parents=True)
     for config in ("train_refusal_phi3", "forget_level1", "train_original_passage"):
-        lines = (Path(folder) / f"{config}.jsonl").read_text(encoding="utf-8").split("\n")
+        lines = (RWKU_DIR / f"{config}.jsonl").read_text(encoding="utf-8").split("\n")
         mine = [line for line in lines if line and json.loads(line)["subject"] == "Karl Marx"]
         (data / "rows" / f"{config}.jsonl").write_text("\n".join(mine), encoding="utf-8")
     dump_knowledge(Knowledge("Karl Marx", ["Karl Marx"], ["Trier"]), data / "knowledge.json")

@@ -1,22 +1,19 @@
 """Language drift on hand-written texts (tests/fixtures/language_texts.yaml) and on real rows."""
 
 import json
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
+from real_rows import RWKU_DIR, needs_rwku
 from support import ROOT
 from unlearning_grid.judge.language import MIN_LETTERS, english, language_drift, windows
 
 TEXTS = yaml.safe_load((ROOT / "tests/fixtures/language_texts.yaml").read_text(encoding="utf-8"))
-RWKU_DIR = os.environ.get("RWKU_DIR", "")
-needs_rwku = pytest.mark.skipif(not RWKU_DIR, reason="RWKU_DIR is not set")
 
 
 def entries() -> Iterator[tuple[str, bool | None, str]]:
@@ -85,7 +82,7 @@ def test_real_rows() -> None:
     """English prose with foreign names; and RWKU's own probes in other languages."""
 
     def rows(name: str) -> list[dict]:
-        lines = (Path(RWKU_DIR) / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
+        lines = (RWKU_DIR / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in lines if line]
 
     passages = [row["text"] for row in rows("train_original_passage")]

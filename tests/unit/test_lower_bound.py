@@ -1,12 +1,11 @@
 """The rules judge on real data, label by label, and how many gold answers it can see."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 import yaml
 
+from real_rows import RWKU_DIR, needs_rwku
 from support import ROOT
 from unlearning_grid.config import load_yaml
 from unlearning_grid.data.gold import knowledge_of, open_knowledge
@@ -19,9 +18,6 @@ from unlearning_grid.judge.base import Verdict
 from unlearning_grid.judge.labels import FIVE, RUBRIC, SIX
 from unlearning_grid.judge.lower_bound import FORMS, LowerBound, opened, recall
 from unlearning_grid.judge.rules import RulesJudge
-
-RWKU_DIR = os.environ.get("RWKU_DIR", "")
-needs_rwku = pytest.mark.skipif(not RWKU_DIR, reason="RWKU_DIR is not set")
 
 ART = "Which style did he create?"
 GOLD = [
@@ -249,7 +245,7 @@ def test_what_the_lower_bound_takes_for_a_leak_in_harmless_text() -> None:
         ("neighbor_level2", "query", "answer"),
         ("train_refusal_phi3", "instruction", "output"),
     ):
-        lines = (Path(RWKU_DIR) / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
+        lines = (RWKU_DIR / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
         rows = [json.loads(line) for line in lines if line]
         judges = {judge.knowledge.subject: judge for judge in map(LowerBound, map(real, RECALL))}
         hits = [

@@ -1,14 +1,11 @@
 """Loops and empty texts against ordinary prose."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
+from real_rows import RWKU_DIR, needs_rwku
 from unlearning_grid.judge.repetition import degenerate
-
-RWKU_DIR = os.environ.get("RWKU_DIR", "")
 
 LOOPS = [
     "",
@@ -72,7 +69,7 @@ def test_at_the_thresholds(text: str, loops: bool) -> None:
     assert degenerate(text) is loops
 
 
-@pytest.mark.skipif(not RWKU_DIR, reason="RWKU_DIR is not set")
+@needs_rwku
 def test_no_real_text_is_taken_for_a_loop() -> None:
     found, seen = [], 0
     for name, column in [
@@ -86,7 +83,7 @@ def test_no_real_text_is_taken_for_a_loop() -> None:
         ("utility_general", "question"),
         ("utility_fluency", "instruction"),
     ]:
-        lines = (Path(RWKU_DIR) / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
+        lines = (RWKU_DIR / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")
         texts = {str(json.loads(line)[column]) for line in lines if line}
         seen += len(texts)
         found += [text for text in texts if degenerate(text)]

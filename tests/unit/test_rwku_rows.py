@@ -1,20 +1,17 @@
 """Loading one target's rows: real counts, clear errors, the hub and the world."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
+from real_rows import RWKU_DIR, needs_rwku
 from support import real_manifest
 from unlearning_grid.data import known, load, rwku
 from unlearning_grid.data.gold import knowledge_of
 from unlearning_grid.data.knowledge import Knowledge, load_knowledge
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime.job import Job
-
-RWKU_DIR = os.environ.get("RWKU_DIR", "")
-needs_rwku = pytest.mark.skipif(not RWKU_DIR, reason="RWKU_DIR is not set")
 
 
 def probe(subject: str, answer: str = "Trier", query: str = "Where?") -> dict:
@@ -164,10 +161,10 @@ def test_load_rows_and_knowledge_from_the_world(tmp_path):
 @needs_rwku
 def test_real_row_counts_over_the_ten_targets():
     counts = {}
-    subjects = [row["target"] for row in rwku.read_jsonl(Path(RWKU_DIR) / "forget_target.jsonl")]
+    subjects = [row["target"] for row in rwku.read_jsonl(RWKU_DIR / "forget_target.jsonl")]
     assert len(subjects) == 10
     for name in rwku.RWKU_CONFIGS:
-        rows = [rwku.read_rows(source(Path(RWKU_DIR)), name, subject) for subject in subjects]
+        rows = [rwku.read_rows(source(RWKU_DIR), name, subject) for subject in subjects]
         counts[name] = sum(map(len, rows))
     assert counts == {
         "forget_target": 10,

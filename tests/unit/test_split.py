@@ -2,19 +2,15 @@
 
 import hashlib
 import json
-import os
-from pathlib import Path
 
 import pytest
 
+from real_rows import RWKU_DIR, needs_rwku
 from support import real_manifest
 from unlearning_grid.data import rwku, split
 from unlearning_grid.errors import UserError
 from unlearning_grid.grid import split_sizes
 from unlearning_grid.runtime.job import Job
-
-RWKU_DIR = os.environ.get("RWKU_DIR", "")
-needs_rwku = pytest.mark.skipif(not RWKU_DIR, reason="RWKU_DIR is not set")
 
 STUDY = {
     "source_config": "train_refusal_phi3",
@@ -231,7 +227,7 @@ def test_stage_writes_the_four_sets_and_the_report(tmp_path):
 
 
 def real_rows(slug: str) -> list[dict]:
-    where = {"kind": "path", "path": Path(RWKU_DIR)}
+    where = {"kind": "path", "path": RWKU_DIR}
     return rwku.read_rows(where, "train_refusal_phi3", REAL[slug][0])
 
 

@@ -1,13 +1,12 @@
 """The shipped targets and terms, against RWKU's and PURGE's own files, and what R0 cannot see."""
 
 import json
-import os
 from functools import cache
 from pathlib import Path
 
-import pytest
 import yaml
 
+from real_rows import PURGE_DIR, RWKU_DIR, needs_purge, needs_rwku
 from unlearning_grid.data import rwku
 from unlearning_grid.data.broad import name_matcher
 from unlearning_grid.data.matching import TermMatcher
@@ -16,10 +15,6 @@ ROOT = Path(__file__).parents[2]
 TARGETS = yaml.safe_load((ROOT / "resources" / "targets.yaml").read_text(encoding="utf-8"))
 TERMS = yaml.safe_load((ROOT / "resources" / "forbidden_terms.yaml").read_text(encoding="utf-8"))
 
-RWKU_DIR = os.environ.get("RWKU_DIR", "")
-PURGE_DIR = os.environ.get("PURGE_DIR", "")
-needs_rwku = pytest.mark.skipif(not RWKU_DIR, reason="RWKU_DIR is not set")
-needs_purge = pytest.mark.skipif(not PURGE_DIR, reason="PURGE_DIR is not set")
 
 HARD = {
     "jennifer-lopez": 5,
@@ -128,14 +123,14 @@ def test_aliases_hold_the_subject_and_are_whole_words():
 
 @needs_rwku
 def test_subjects_are_those_of_the_rows():
-    subjects = {row["target"] for row in rwku.read_jsonl(Path(RWKU_DIR) / "forget_target.jsonl")}
+    subjects = {row["target"] for row in rwku.read_jsonl(RWKU_DIR / "forget_target.jsonl")}
     assert {target["subject"] for target in TARGETS.values()} == subjects
 
 
 @needs_purge
 def test_terms_equal_the_purge_lists():
     def read(name: str) -> dict[str, dict]:
-        lines = (Path(PURGE_DIR) / name).read_text(encoding="utf-8").splitlines()
+        lines = (PURGE_DIR / name).read_text(encoding="utf-8").splitlines()
         return {row["subject"]: row for row in map(json.loads, lines)}
 
     terms, hard = read("forget_terms.jsonl"), read("hard_terms.jsonl")

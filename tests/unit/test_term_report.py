@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from real_rows import RWKU_DIR, needs_rwku
 from support import ROOT
 from unlearning_grid.config import load
 from unlearning_grid.ops.__main__ import main
@@ -24,9 +25,6 @@ from unlearning_grid.rewards.term_report import (
     term_rows,
     totals,
 )
-
-RWKU_DIR = os.environ.get("RWKU_DIR", "")
-needs_rwku = pytest.mark.skipif(not RWKU_DIR, reason="RWKU_DIR is not set")
 
 LEE = Target(
     "lee",
@@ -111,7 +109,7 @@ def test_the_command_prints_and_writes_tables(
 @cache
 def real() -> dict:
     raw = yaml.safe_load((ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
-    reader = Reader(Path(RWKU_DIR))
+    reader = Reader(RWKU_DIR)
     tables = collect(targets_of(load(raw)), reader)
     assert not reader.missing
     return tables

@@ -2,13 +2,13 @@
 
 import copy
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
+from real_rows import RWKU_DIR, needs_rwku
 from unlearning_grid.data.knowledge import normalise_prompt
 from unlearning_grid.data.matching import TermMatcher
 from unlearning_grid.data.world.corpus import Corpus, Mixture, probes
@@ -243,12 +243,10 @@ def test_columns_are_rwkus_in_its_order() -> None:
         assert {tuple(row) for row in ROWS[config]} == {tuple(columns)}, config
 
 
+@needs_rwku
 def test_columns_match_the_real_files() -> None:
-    folder = os.environ.get("RWKU_DIR")
-    if not folder:
-        pytest.skip("RWKU_DIR is not set: no real rows to compare with")
     for config, columns in COLUMNS.items():
-        with (Path(folder) / f"{config}.jsonl").open(encoding="utf-8") as lines:
+        with (RWKU_DIR / f"{config}.jsonl").open(encoding="utf-8") as lines:
             real = json.loads(next(lines))
         assert list(real) == columns, config
         if "level" in real:
