@@ -62,6 +62,31 @@ def test_each_gpu_rule_asks_for_one_h100_and_no_other_rule_for_any(on_slurm: Pla
         assert not {"gpu", "gpus", "gpu_model"} & set(resources), rule
 
 
+def test_the_example_for_two_gpus_gives_them_to_the_largest_model_alone(tmp_path: Path) -> None:
+    text = (ROOT / "profiles" / "slurm" / "config.yaml").read_text(encoding="utf-8")
+    shown = r'^    # (report_to: \w+|gres: ".*"|processes: ".*")'
+    assert len(re.findall(shown, text, re.MULTILINE)) == 3
+    lines = re.sub(shown, r"    \1", text, flags=re.MULTILINE)
+    (tmp_path / "profile").mkdir()
+    rule = re.search(r"^  train_grpo:\n    gres: .*\n", lines, re.MULTILINE)
+    assert rule
+    without = lines.replace(rule[0], "  train_grpo:\n")
+    (tmp_path / "profile/config.yaml").write_text(without, encoding="utf-8")
+    grid = config("config")
+    grid["grid"] |= {"targets": grid["grid"]["targets"][:1], "sizes": ["1.5b", "7b"]}
+    made = plan(grid, tmp_path / "w", extra=("--profile", str(tmp_path / "profile")))
+    cells = {k: v for k, v in made.resources.items() if k[0] == "train_grpo"}
+    assert cells
+    for (_, wildcards), resources in cells.items():
+        number = "2" if dict(wildcards)["size"] == "7b" else "1"
+        asked = {name: resources[name] for name in ("gres", "processes", "report_to")}
+        assert asked == {
+            "gres": f"gpu:h100:{number}",
+            "processes": number,
+            "report_to": "tensorboard",
+        }
+
+
 def test_the_slurm_profile_changes_no_job(on_slurm: Plan, tmp_path: Path) -> None:
     here = plan(every_rule(), tmp_path / "here")
     assert on_slurm.jobs == here.jobs

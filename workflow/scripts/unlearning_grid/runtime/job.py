@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.runtime.lease import Lease
+from unlearning_grid.runtime.lease import Lease, Witness
 from unlearning_grid.runtime.manifest import check_output, content_digest, read
 
 KEPT = "kept"
@@ -28,14 +28,20 @@ class Job:
         outputs: where to write, by name; published under their final names when the stage returns.
         work: undeclared folder that survives a kill; the same spec and inputs get the same folder.
         judge_requests: how many requests to a judge this job may have open at a time.
+        processes: how many processes of this machine share the work, one per GPU.
+        report_to: where the trainer's metrics go beside the result: none, tensorboard or wandb.
+        gpu: the GPUs that the stage ran on, where processes of its own did the work.
     """
 
     spec: Mapping[str, Any]
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Path]
     work: Path
-    lease: Lease | None = None
+    lease: Lease | Witness | None = None
     judge_requests: int = JUDGE_REQUESTS
+    processes: int = 1
+    report_to: str = "none"
+    gpu: str | None = None
     stop_requested: bool = False
 
     @property
@@ -74,6 +80,16 @@ class Job:
         def handler(_signal: int, _frame: object) -> None:
             self.stop_requested = True
 
+        signal.signal(signal.SIGTERM, handler)
+
+
+def raise_on_terminate() -> None:
+    """Until a stage asks for something gentler, SIGTERM unwinds the stack."""
+
+    def handler(_signal: int, _frame: object) -> None:
+        raise Interrupted("SIGTERM; nothing of this stage is kept, run again to repeat it")
+
+    if os.name == "posix":
         signal.signal(signal.SIGTERM, handler)
 
 

@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,22 @@ log = logging.getLogger(__name__)
 
 class LeaseLost(Exception):
     """Another worker has taken over the folder: stop at once and write nothing more."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The lease of a process's parent: a child can check it, and neither prolong nor release it."""
+
+    folder: Path
+    number: int
+    nonce: str
+    holder: int  # process id
+
+    def check(self) -> None:
+        """Raise LeaseLost when another worker has taken over, or when the parent is gone."""
+        if os.getppid() != self.holder:
+            raise LeaseLost(f"{self.folder}: its holder, process {self.holder}, is gone")
+        _check(self.folder, self.number, self.nonce)
 
 
 class Lease:
@@ -55,7 +72,7 @@ class Lease:
             if give_up():
                 return False
             self.folder.mkdir(parents=True, exist_ok=True)  # a holder may have cleaned it away
-            number, content = self._current()
+            number, content = _current(self.folder)
             if number is None or content is None or content.get("released"):
                 if self._create((number or 0) + 1):
                     return True
@@ -75,9 +92,12 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLost when another worker has taken over."""
-        number, content = self._current()
-        if number != self._number or not content or content.get("nonce") != self.nonce:
-            raise LeaseLost(f"{self.folder}: taken over by {content}")
+        _check(self.folder, self._number, self.nonce)
+
+    def witness(self) -> Witness:
+        """What a child of this process may check before it writes."""
+        assert self._number is not None
+        return Witness(self.folder, self._number, self.nonce, os.getpid())
 
     def release(self) -> None:
         """Give the folder back. Safe to call twice, and after the lease was lost."""
@@ -93,14 +113,6 @@ class Lease:
                 pass
             self._number = None
 
-    def _current(self) -> tuple[int | None, dict[str, Any] | None]:
-        """Highest lease number and its content; an empty file is a holder that just began."""
-        numbers = [int(p.stem.removeprefix("lease-")) for p in self.folder.glob("lease-*.json")]
-        if not numbers:
-            return None, None
-        number = max(numbers)
-        return number, read_json(self._file(number)) or {"nonce": "starting"}
-
     def _create(self, number: int) -> bool:
         try:
             handle = os.open(self._file(number), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -108,7 +120,7 @@ class Lease:
             return False
         with os.fdopen(handle, "w") as stream:
             json.dump(self._content(), stream)
-        highest, _ = self._current()
+        highest, _ = _current(self.folder)
         if highest != number:  # we acted on an old look at the folder
             self._file(number).unlink(missing_ok=True)
             return False
@@ -144,7 +156,7 @@ class Lease:
         }
 
     def _file(self, number: int) -> Path:
-        return self.folder / f"lease-{number}.json"
+        return _file(self.folder, number)
 
     @staticmethod
     def _is_dead(content: dict[str, Any]) -> bool:
@@ -160,10 +172,29 @@ class Lease:
 
 def is_held(folder: Path) -> bool:
     """Whether a worker that is not known to be gone holds the folder."""
-    _, content = Lease(folder)._current()
+    _, content = _current(folder)
     return bool(content) and not content.get("released") and not Lease._is_dead(content)
 
 
 def is_running(folder: Path) -> bool:
     """Whether a worker holds one of a result's work folders."""
     return any(is_held(path.parent) for path in folder.glob("work/*/lease-*.json"))
+
+
+def _current(folder: Path) -> tuple[int | None, dict[str, Any] | None]:
+    """Highest lease number and its content; an empty file is a holder that just began."""
+    numbers = [int(p.stem.removeprefix("lease-")) for p in folder.glob("lease-*.json")]
+    if not numbers:
+        return None, None
+    number = max(numbers)
+    return number, read_json(_file(folder, number)) or {"nonce": "starting"}
+
+
+def _check(folder: Path, number: int | None, nonce: str) -> None:
+    highest, content = _current(folder)
+    if highest != number or not content or content.get("nonce") != nonce:
+        raise LeaseLost(f"{folder}: taken over by {content}")
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"lease-{number}.json"

@@ -22,12 +22,12 @@ def log_to(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    terminal = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="replace")
+    terminal = Terminal(os.dup(2), path.parent.as_posix().removeprefix("results/"))
     saved = os.dup(1), os.dup(2)
     with open(path, "ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    handlers = _handlers(terminal, path)
+    handlers = [_to_file(_FORMAT), terminal]
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.INFO)
@@ -44,16 +44,43 @@ def log_to(path: Path) -> Iterator[None]:
         for number, copy in zip((1, 2), saved, strict=True):
             os.dup2(copy, number)
             os.close(copy)
-        terminal.close()
+        terminal.stream.close()
 
 
-def _handlers(terminal, path: Path) -> list[logging.Handler]:
-    to_file = logging.StreamHandler(sys.stderr)
-    to_file.setFormatter(logging.Formatter(_FORMAT, "%Y-%m-%d %H:%M:%S"))
-    to_terminal = logging.StreamHandler(terminal)
-    where = path.parent.as_posix().removeprefix("results/")
-    to_terminal.setFormatter(logging.Formatter(f"{where}: %(message)s"))
-    to_terminal.addFilter(
-        lambda record: record.name.startswith("unlearning_grid") or record.levelno >= logging.ERROR
-    )
-    return [to_file, to_terminal]
+class Terminal(logging.StreamHandler):
+    """What people see while a job runs: our own lines and errors, each with its result's name."""
+
+    def __init__(self, descriptor: int, where: str) -> None:
+        super().__init__(
+            os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="replace")
+        )
+        self.where = where
+        self.setFormatter(logging.Formatter(f"{where}: %(message)s"))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Leave out what libraries say below ERROR."""
+        return record.name.startswith("unlearning_grid") or record.levelno >= logging.ERROR
+
+
+def terminal_in_use() -> Terminal | None:
+    """The terminal that this process reports to, if it does."""
+    found = (h for h in logging.getLogger().handlers if isinstance(h, Terminal))
+    return next(found, None)
+
+
+def log_as_one_of_many(rank: int, terminal: Terminal | None) -> None:
+    """Set up logging in one of the processes of a stage; stderr is the stage's log file already.
+
+    The first one speaks for all, also on the terminal; of the others only warnings are kept.
+    """
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING if rank else logging.INFO)
+    root.addHandler(_to_file(_FORMAT.replace("%(name)s", f"[process {rank}] %(name)s")))
+    if terminal:
+        root.addHandler(terminal)
+
+
+def _to_file(layout: str) -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(layout, "%Y-%m-%d %H:%M:%S"))
+    return handler

@@ -13,13 +13,12 @@ _PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "vllm", "pandas
 
 
 def provenance() -> dict[str, Any]:
-    """Package versions, commit, host, GPU and Slurm job of this process."""
+    """Package versions, commit, host and Slurm job of this process."""
     return {
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
         "commit": _commit(),
         "host": socket.gethostname(),
-        "gpu": _gpu(),
         "slurm_job": os.environ.get("SLURM_JOB_ID"),
     }
 
@@ -48,9 +47,9 @@ def _git(root: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def _gpu() -> str | None:
-    """The GPU's name, asked only where the stage has loaded torch already."""
+def gpu_name() -> str | None:
+    """Name of this process's GPU, asked only where the stage has loaded torch already."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None
-    return torch.cuda.get_device_name(0)
+    return torch.cuda.get_device_name()

@@ -10,7 +10,6 @@ lease waits, then publishes what the holder made, so that no two workers write o
 import json
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -21,11 +20,20 @@ from typing import Any
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import attempts, manifest
 from unlearning_grid.runtime.atomic import publish, read_json, remove, write_json
-from unlearning_grid.runtime.job import JUDGE_REQUESTS, KEPT, Interrupted, Job, use_threads
+from unlearning_grid.runtime.job import (
+    JUDGE_REQUESTS,
+    KEPT,
+    Interrupted,
+    Job,
+    raise_on_terminate,
+    use_threads,
+)
+from unlearning_grid.runtime.launch import check_processes
 from unlearning_grid.runtime.lease import Lease, LeaseLost, is_held
 from unlearning_grid.runtime.logs import log_to, logger
 from unlearning_grid.runtime.objects import load_object
-from unlearning_grid.runtime.provenance import provenance
+from unlearning_grid.runtime.provenance import gpu_name, provenance
+from unlearning_grid.runtime.sinks import check_sink
 from unlearning_grid.spec.canonical import digest, digest_text
 from unlearning_grid.spec.code import code_digest
 
@@ -43,13 +51,16 @@ class Request:
     folder: Path
     keep_result: bool = False
     judge_requests: int = JUDGE_REQUESTS
+    processes: Any = 1  # what the profile says, unchecked
+    report_to: Any = "none"  # likewise
+    many: bool = False  # whether the stage can use several processes
 
     @property
     def spec_digest(self) -> str:
         return digest_text(self.spec_text)
 
 
-def stage_main(dotted: str, snakemake: Any, keep_result: bool = False) -> None:
+def stage_main(dotted: str, snakemake: Any, keep_result: bool = False, many: bool = False) -> None:
     """Run the stage function `dotted` for a Snakemake job.
 
     Args:
@@ -57,6 +68,7 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False) -> None:
         snakemake: the object that Snakemake gives to a script.
         keep_result: keep the result in the work folder too (hard links), so that a job scheduled
             again while an orphan of an earlier run was finishing publishes the orphan's result.
+        many: the stage can share its work among several processes, one per GPU.
     Exits with status 1 after a failure and 143 after a stop on request, with the reason logged.
     """
     if snakemake is None:
@@ -71,6 +83,9 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False) -> None:
         folder=outputs["manifest"].parent,
         keep_result=keep_result,
         judge_requests=snakemake.resources.get("judge_requests", JUDGE_REQUESTS),
+        processes=snakemake.resources.get("processes", 1),
+        report_to=snakemake.resources.get("report_to", "none"),
+        many=many,
     )
     with log_to(Path(snakemake.log[0])):
         try:
@@ -107,6 +122,8 @@ def run_stage(request: Request) -> None:
 def _run(request: Request) -> None:
     spec = read_spec(request.spec_text)
     check_code(spec)
+    processes = check_processes(request.processes, request.many)
+    report_to = check_sink(request.report_to)
     input_digests = {
         path: manifest.content_digest(manifest.read(Path(path)))
         for path in _manifest_paths(request.inputs)
@@ -128,6 +145,8 @@ def _run(request: Request) -> None:
                     work=work,
                     lease=lease,
                     judge_requests=request.judge_requests,
+                    processes=processes,
+                    report_to=report_to,
                 )
                 _compute(request.load_stage(), job, request, input_digests)
         lease.check()
@@ -174,7 +193,7 @@ def _compute(
     partial = job.work / "partial"
     remove(partial)
     partial.mkdir(parents=True)
-    _raise_on_sigterm()
+    raise_on_terminate()
     began = time.time()
     facts = stage(job) or {}
     for path in job.outputs.values():
@@ -184,7 +203,8 @@ def _compute(
     made = {final[name]: path for name, path in job.outputs.items()}
     described = manifest.describe(job.spec["stage"], made, input_digests)
     write_json(partial / manifest.NAME, described)
-    write_json(partial / "facts.json", {"facts": facts, "seconds": round(time.time() - began, 1)})
+    made_by = {"seconds": round(time.time() - began, 1), "gpu": job.gpu or gpu_name()}
+    write_json(partial / "facts.json", {"facts": facts} | made_by)
     job.checkpoint_guard()
     remove(job.work / "result")
     os.rename(partial, job.work / "result")
@@ -216,7 +236,7 @@ def _publish(request: Request, work: Path, spec: dict[str, Any], key: str) -> No
             "key": key,
             "facts": done.get("facts", {}),
             "attempts": attempts.read(request.folder, key),
-            "provenance": provenance() | {"seconds": done.get("seconds")},
+            "provenance": provenance() | {name: done.get(name) for name in ("seconds", "gpu")},
         },
     )
     (request.folder / attempts.FAILURE_NAME).unlink(missing_ok=True)
@@ -234,13 +254,3 @@ def _clean(folder: Path, key: str, keep_result: bool) -> None:
         for path in work.iterdir():
             if path.name != "result" and not path.name.startswith("lease-"):
                 remove(path)
-
-
-def _raise_on_sigterm() -> None:
-    """Until a stage asks for something gentler, SIGTERM unwinds the stack."""
-
-    def handler(_signal: int, _frame: object) -> None:
-        raise Interrupted("SIGTERM; nothing of this stage is kept, run again to repeat it")
-
-    if os.name == "posix":
-        signal.signal(signal.SIGTERM, handler)
