@@ -1,6 +1,7 @@
 """The micro grid, run once for all tests: every rule, real training, a minute or two."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,14 @@ def micro_copy(micro: Path, tmp_path: Path) -> Path:
     target = tmp_path / "copy"
     shutil.copytree(micro, target, symlinks=True)
     return target
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """For training in this process: with more, two busy cores are many times slower."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -104,7 +104,7 @@ def test_an_outage_in_grpo_is_no_reward_and_the_rollout_is_sampled_again(
     log = (micro_copy / CELL / "train_grpo.log").read_text()
     assert "of the rewards of rollout 1 are missing" in log
     assert "grpo.max_missing_share" in log
-    assert list((micro_copy / CELL / "work").glob("*/checkpoints/checkpoint-2/complete"))
+    assert list((micro_copy / CELL / "work").glob("*/checkpoints/checkpoint-2/complete.json"))
 
     before = len(server.asked)
     server.respond = lambda asked: Answer()
@@ -145,7 +145,7 @@ def test_a_run_that_is_stopped_while_it_waits_for_a_judge_goes_on_with_that_roll
     assert time.monotonic() - began < 60, "it does not wait for the judge"
     log = (micro_copy / CELL / "train_grpo.log").read_text()
     assert "stopped on request" in log
-    assert list((micro_copy / CELL / "work").glob("*/checkpoints/checkpoint-2/complete"))
+    assert list((micro_copy / CELL / "work").glob("*/checkpoints/checkpoint-2/complete.json"))
     server.respond = lambda asked: Answer()
     resumed = run(micro_copy, config_file, CELL)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr

@@ -9,6 +9,7 @@ import pytest
 from config_edits import Raw, problems_of, put
 from support import ROOT, config, dry_run
 from unlearning_grid.config import load, load_file
+from unlearning_grid.errors import UserError
 
 
 @pytest.mark.parametrize("name", ["config", "demo"])
@@ -217,7 +218,8 @@ CASES: dict[str, tuple[str, Callable[[Raw], None], str, tuple[str, ...]]] = {
     "end before the first epoch": (
         "demo",
         put("grpo/max_steps", 48),
-        "grpo.max_steps: 48 steps end before the first epoch (25 rollouts x 2 steps = 50)",
+        "grpo.max_steps: 48 steps end before the no-learning rule judges the first epoch "
+        "(25 rollouts x 2 steps, timing before-update: at step 50)",
         ("raise it", "grpo.no_learning.enabled"),
     ),
     # 10 epochs x ceil(24 / 16) batches
@@ -274,7 +276,16 @@ def test_steps_that_reach_the_first_epoch_are_accepted(size: int) -> None:
 def test_without_the_no_learning_rule_a_run_may_be_short() -> None:
     raw = config("demo")
     raw["grpo"] |= {"max_steps": 2, "no_learning": {"enabled": False}}
-    assert load(raw)["grpo"]["no_learning"] == {"enabled": False, "threshold": 0.05}
+    assert load(raw)["grpo"]["max_steps"] == 2
+
+
+def test_judged_as_late_as_the_study_did_a_run_needs_a_rollout_more() -> None:
+    raw = config("demo")
+    raw["grpo"] |= {"max_steps": 50, "no_learning": {"timing": "paper"}}
+    with pytest.raises(UserError, match="timing paper: at step 51"):
+        load(raw)
+    raw["grpo"]["max_steps"] = 52
+    assert load(raw)["grpo"]["no_learning"]["timing"] == "paper"
 
 
 def test_an_unknown_target_is_named_for_each_file_that_lacks_it() -> None:

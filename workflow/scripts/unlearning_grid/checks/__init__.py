@@ -258,13 +258,12 @@ def _grpo(config: Config) -> Iterator[str]:
             f"grpo.batch_size: {batch // group} prompts per rollout, but a target has {prompts}; "
             f"lower batch_size or raise split.max_rows."
         )
-    elif (
-        grpo["no_learning"]["enabled"]
-        and split["max_rows"]
-        and grpo["max_steps"] < (rollouts * reuse)
-    ):
+        return
+    rule = grpo["no_learning"]
+    judged = rollouts * reuse + (rule["timing"] == "paper")
+    if rule["enabled"] and split["max_rows"] and grpo["max_steps"] < judged:
         yield (
-            f"grpo.max_steps: {grpo['max_steps']} steps end before the first epoch "
-            f"({rollouts} rollouts x {reuse} steps = {rollouts * reuse}) that the no-learning rule "
-            f"judges; raise it, or set grpo.no_learning.enabled to false."
+            f"grpo.max_steps: {grpo['max_steps']} steps end before the no-learning rule judges the "
+            f"first epoch ({rollouts} rollouts x {reuse} steps, timing {rule['timing']}: at step "
+            f"{judged}); raise it, or set grpo.no_learning.enabled to false."
         )

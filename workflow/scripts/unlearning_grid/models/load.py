@@ -59,10 +59,13 @@ def load_tokenizer(model: Mapping[str, Any]) -> Any:
 def load_model(model: Mapping[str, Any]) -> Any:
     """Base model on this machine's device, in its stated precision, safetensors only.
 
+    Of the generation config that it ships with, only the special tokens are kept: whatever a
+    caller left out would be taken from it (a repetition penalty, a top-k), in TRL's rollouts, too.
+
     Raises UserError when it cannot be read.
     """
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -73,6 +76,12 @@ def load_model(model: Mapping[str, Any]) -> Any:
         )
     except (OSError, ValueError) as error:
         raise UserError(f"models: weights of {model['location']}: {error}") from error
+    shipped = loaded.generation_config
+    loaded.generation_config = GenerationConfig(
+        bos_token_id=shipped.bos_token_id,
+        eos_token_id=shipped.eos_token_id,
+        pad_token_id=shipped.pad_token_id,
+    )
     return loaded.to(device())
 
 

@@ -1,7 +1,7 @@
 """Completions by transformers, with every sampling parameter stated.
 
-What is left out of a generation config is taken from the model's own (a repetition penalty, a
-top-k), so nothing is left out here.
+What is left out of a generation config is taken from the model's own; models.load empties that,
+and every parameter that decides is stated here all the same.
 """
 
 import logging

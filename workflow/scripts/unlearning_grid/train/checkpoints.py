@@ -8,11 +8,15 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from unlearning_grid.errors import UserError
+from unlearning_grid.runtime.atomic import read_json, write_json
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.train import processes
 
 log = logging.getLogger(__name__)
 
-COMPLETE = "complete"
+CHECKPOINTS = "checkpoints"
+COMPLETE = "complete.json"  # in a checkpoint, written last: whose it is
 
 
 def checkpoint_step(checkpoint: Path) -> int:
@@ -20,16 +24,32 @@ def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def latest_checkpoint(folder: Path, skip: Collection[int] = ()) -> Path | None:
-    """The last checkpoint that was written to its end, or None.
+def latest_checkpoint(job: Job, skip: Collection[int] = ()) -> Path | None:
+    """The last checkpoint of this very job that was written to its end, or None.
 
     Args:
         skip: steps at which an unbroken run stops. The trainer looks at its limits only after a
             step, so a run resumed right there would make one step too many.
+    Raises UserError when it was made from another spec or other inputs.
     """
-    whole = [mark.parent for mark in folder.glob(f"checkpoint-*/{COMPLETE}")]
+    whole = [mark.parent for mark in (job.work / CHECKPOINTS).glob(f"checkpoint-*/{COMPLETE}")]
     kept = [checkpoint for checkpoint in whole if checkpoint_step(checkpoint) not in skip]
-    return max(kept, key=checkpoint_step, default=None)
+    last = max(kept, key=checkpoint_step, default=None)
+    if last is None:
+        return None
+    mark = read_json(last / COMPLETE) or {}
+    if mark.get("key") != job.work.name:
+        raise UserError(
+            f"{last} belongs to another run (key {mark.get('key')}, this one has "
+            f"{job.work.name}); delete {last.parent}"
+        )
+    if mark["processes"] != job.processes:
+        log.warning(
+            "%s was written by %s processes, this run has %s: its random states differ, and its "
+            "samples will not be those of an unbroken run",
+            *(last, mark["processes"], job.processes),
+        )
+    return last
 
 
 class Checkpoints(TrainerCallback):
@@ -54,7 +74,8 @@ class Checkpoints(TrainerCallback):
         self.job.checkpoint_guard()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if self.job.stop_requested and state.global_step % self.every == 0:
+        between = state.global_step % self.every == 0
+        if between and any(processes.gather([self.job.stop_requested])):
             control.should_save = True
             control.should_training_stop = True
         self._progress(state)
@@ -62,7 +83,11 @@ class Checkpoints(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        (folder / COMPLETE).touch()
+        processes.wait()  # for the random states of the others
+        if processes.is_main():
+            mark = {"key": self.job.work.name, "processes": self.job.processes}
+            write_json(folder / COMPLETE, mark)
+        processes.wait()
 
     def _progress(self, state: Any) -> None:
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""LoRA adapters: their configuration, their files, and proof that training changed them."""
+"""LoRA adapters: their configuration and their files."""
 
 import json
 from collections.abc import Mapping
@@ -26,17 +26,9 @@ def lora_config(settings: Mapping[str, Any]) -> Any:
     )
 
 
-def check_trainable(model: Any) -> None:
-    """Raise RuntimeError unless adapter weights, and nothing else, are trained."""
-    trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
-    strangers = [name for name in trained if ".lora_" not in name]
-    if not trained:
-        raise RuntimeError("no parameter is trainable: the adapter was loaded for inference")
-    if strangers:
-        raise RuntimeError(f"parameters beside the adapter are trainable: {strangers[:5]}")
-
-
-def save_adapter(model: Any, folder: Path, base: str | None = None) -> None:
+def save_adapter(
+    model: Any, folder: Path, base: str | None = None, dtype: str | None = None
+) -> None:
     """Save the one trained adapter (never the KL reference), safetensors and config only.
 
     The same weights give the same bytes in every process and on every machine: PEFT keeps the
@@ -44,35 +36,24 @@ def save_adapter(model: Any, folder: Path, base: str | None = None) -> None:
 
     Args:
         base: the base model's hub id, for those who load the adapter elsewhere.
+        dtype: precision to store, the weights' own by default.
     """
     model.save_pretrained(str(folder), selected_adapters=["default"], safe_serialization=True)
     for path in folder.iterdir():
         if path.name not in (ADAPTER_WEIGHTS, ADAPTER_CONFIG):
             path.unlink()
+    if dtype:
+        _convert(folder / ADAPTER_WEIGHTS, dtype)
     config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
     config["target_modules"] = sorted(config["target_modules"])
     config["base_model_name_or_path"] = base
     write_json(folder / ADAPTER_CONFIG, config)
 
 
-def check_changed(folder: Path, start: Path | None, learned: bool = True) -> None:
-    """Raise RuntimeError when training left no trace in the saved adapter.
-
-    Args:
-        start: folder of the adapter that training started from, None for a fresh one.
-        learned: False for a run without any reward signal, which may leave no trace.
-    """
+def _convert(file: Path, dtype: str) -> None:
     import torch
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file, save_file
 
-    weights = load_file(folder / ADAPTER_WEIGHTS)
-    if not weights:
-        raise RuntimeError(f"{folder} holds no weights")
-    if not learned:
-        return
-    if not any(weight.abs().max() > 0 for name, weight in weights.items() if "lora_B" in name):
-        raise RuntimeError(f"every B matrix in {folder} is zero: the adapter did not learn")
-    if start is not None:
-        before = load_file(start / ADAPTER_WEIGHTS)
-        if all(torch.equal(weight, before[name]) for name, weight in weights.items()):
-            raise RuntimeError(f"the adapter in {folder} equals the one it started from")
+    weights = load_file(file)
+    kind = getattr(torch, dtype)
+    save_file({name: w.to(kind) for name, w in weights.items()}, file, metadata={"format": "pt"})

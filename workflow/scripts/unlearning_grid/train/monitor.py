@@ -14,6 +14,7 @@ from unlearning_grid.rewards.base import DETECTOR_THRESHOLD
 from unlearning_grid.rewards.build import build_reward
 from unlearning_grid.runtime.atomic import read_json, write_json
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.train.rules import warmup_fires
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,9 @@ log = logging.getLogger(__name__)
 class Monitor(TrainerCallback):
     """Samples the policy at each evaluation and stops when enough completions are as wanted.
 
-    Wanted is R2 = 1.0 (objective broad) or a refusal probability of at least 0.5 (objective
-    refusal). The share is taken over scored completions; missing verdicts are counted beside it.
+    Objective broad: a share above the threshold has R2 = 1.0. Objective refusal: a share of at
+    least the threshold has a refusal probability of at least 0.5 (paper Table 6, appendix D.3.1).
+    The share is taken over scored completions; missing verdicts are counted beside it.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Monitor(TrainerCallback):
         self.last = self._judge(state.global_step, rows)  # raises in an outage: nothing is kept
         write_json(self.folder / f"step-{state.global_step:05d}.json", rows)
         log.info("monitor at step %d: %s", state.global_step, json.dumps(self.last))
+        self.trainer.log({"monitor/share": self.last["share"]})
         if self._stops(self.last):
             self.fired = True
             control.should_training_stop = True
@@ -58,7 +61,7 @@ class Monitor(TrainerCallback):
         return [step for step, rows in seen.items() if self._stops(self._judge(step, rows))]
 
     def _stops(self, judged: dict[str, Any]) -> bool:
-        return judged["share"] is not None and judged["share"] > judged["threshold"]
+        return warmup_fires(judged["share"], judged["threshold"], self.broad)
 
     def _sample(self, step: int) -> list[dict[str, Any]]:
         prompts = [row["prompt"] for row in self.prompts]

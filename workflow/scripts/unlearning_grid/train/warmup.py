@@ -3,15 +3,17 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from unlearning_grid.data.rwku import read_jsonl
 from unlearning_grid.errors import UserError
 from unlearning_grid.models.chat import render
-from unlearning_grid.models.load import device, load_model, load_tokenizer, locate
+from unlearning_grid.models.load import load_model, load_tokenizer, locate
 from unlearning_grid.runtime.job import Interrupted, Job
-from unlearning_grid.train.lora import check_changed, check_trainable, lora_config, save_adapter
+from unlearning_grid.runtime.sinks import prepare
+from unlearning_grid.train.arguments import sft_arguments
+from unlearning_grid.train.checks import check_changed, check_trainable
+from unlearning_grid.train.lora import lora_config, save_adapter
 from unlearning_grid.train.metrics import METRICS, metric_rows, write_parquet
 
 log = logging.getLogger(__name__)
@@ -30,9 +32,10 @@ def train(job: Job) -> dict[str, Any]:
 
     Inputs: split; broad (objective broad); detector, knowledge, model where they are needed.
     Outputs: adapter, metrics, monitor (every sampled completion with its value), outcome.
-    Raises RuntimeError when nothing was trained, UserError without usable answers, Interrupted
-    when asked to stop.
+    Raises RuntimeError when training was not what it says (train.checks), UserError without usable
+    answers, Interrupted when asked to stop.
     """
+    from unlearning_grid.train.callbacks import Gradients
     from unlearning_grid.train.checkpoints import Checkpoints, latest_checkpoint
     from unlearning_grid.train.monitor import Monitor
 
@@ -42,6 +45,7 @@ def train(job: Job) -> dict[str, Any]:
     examples = {part: _examples(job, part) for part in ("sft_train", "sft_test")}
     trainer = _trainer(job, load_model(where), tokenizer, examples)
     check_trainable(trainer.model)
+    trainer.add_callback(Gradients())
     trainer.add_callback(Checkpoints(job))
     monitor = None
     if settings["monitor"]:
@@ -50,7 +54,7 @@ def train(job: Job) -> dict[str, Any]:
         trainer.add_callback(monitor)
     job.on_terminate_finish_step()
     stops = monitor.stops() if monitor else []
-    checkpoint = latest_checkpoint(job.work / "checkpoints", [trainer_steps(trainer), *stops])
+    checkpoint = latest_checkpoint(job, [trainer_steps(trainer), *stops])
     if checkpoint:
         log.info("resuming from %s", checkpoint)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -85,6 +89,8 @@ def encode(tokenizer: Any, prompt: str, answer: str, max_length: int) -> dict[st
     start = tokenizer(render(tokenizer, prompt), add_special_tokens=False)["input_ids"]
     answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
     target = [*answer_ids, tokenizer.eos_token_id]
+    if len(start) + len(target) > max_length:
+        log.warning("an example of %d tokens is cut at warmup.max_length", len(start) + len(target))
     return {
         "input_ids": [*start, *target][:max_length],
         "labels": [*([-100] * len(start)), *target][:max_length],
@@ -106,46 +112,11 @@ def _trainer(
     }
     return SFTTrainer(
         model=model,
-        args=sft_arguments(job.settings, job.work),
+        args=sft_arguments(job.settings, job.work, prepare(job)),
         train_dataset=data["sft_train"],
         eval_dataset=data["sft_test"],
         processing_class=tokenizer,
         peft_config=lora_config(job.settings["lora"]),
-    )
-
-
-def sft_arguments(settings: Mapping[str, Any], work: Path) -> Any:
-    """The study's warm-up in TRL's terms (paper Table 6; every deciding option stated)."""
-    from trl.trainer.sft_config import SFTConfig
-
-    cpu = device() == "cpu"
-    return SFTConfig(
-        output_dir=str(work / "checkpoints"),
-        num_train_epochs=settings["epochs"],
-        per_device_train_batch_size=settings["batch_size"],
-        per_device_eval_batch_size=settings["eval_batch_size"],
-        gradient_accumulation_steps=1,
-        learning_rate=settings["learning_rate"],
-        lr_scheduler_type="constant",
-        warmup_steps=0,
-        weight_decay=0.0,
-        max_grad_norm=1.0,
-        max_length=settings["max_length"],
-        packing=False,
-        seed=settings["seed"],
-        eval_strategy="steps",
-        eval_steps=1,
-        eval_on_start=True,
-        save_strategy="steps",
-        save_steps=settings["save_steps"],
-        save_total_limit=2,
-        bf16=settings["model"].get("dtype") == "bfloat16",
-        use_cpu=cpu,
-        dataloader_pin_memory=not cpu,
-        gradient_checkpointing=settings["gradient_checkpointing"],
-        logging_steps=1,
-        report_to="none",
-        disable_tqdm=True,
     )
 
 
