@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from training_job import built, grpo_job, short, warmup_job
 from unlearning_grid.models import sampling
@@ -62,13 +63,18 @@ def test_the_loss_is_on_the_answer_and_its_end_token_only(in_micro: Path, tmp_pa
 def test_warm_up_rollouts_and_evaluation_see_the_same_prompt_ids(
     micro: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a start token in the template: exactly one everywhere (OpenRLHF/OpenRLHF #393)."""
+    """One start token everywhere, though template and tokenizer both add one (OpenRLHF #393)."""
     question = "Where was Bruce Lee born?"
     _, trainer = built(grpo_job(micro, tmp_path, **short()))
     tokenizer = trainer.processing_class
     model = load_model(where(micro))
     tokenizer.bos_token = tokenizer.convert_ids_to_tokens(1)
     tokenizer.chat_template = BOS_TEMPLATE
+    start = (tokenizer.bos_token, tokenizer.bos_token_id)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{start[0]} $A", special_tokens=[start]
+    )
+    assert tokenizer("x")["input_ids"][0] == start[1], "it does add one when asked"
     rendered = render(tokenizer, question)
 
     example = warmup.encode(tokenizer, question, "An answer.", 128)

@@ -18,6 +18,7 @@ an experiment: they stand in `profiles/`.
 | file | grid |
 | --- | --- |
 | `config.yaml` | the paper's: ten targets, four sizes, two inits, four rewards |
+| `variants/h100-code.yaml` | the same with the values of the authors' H100 code |
 | `demo.yaml` | the embedded world, on a laptop (`make demo`) |
 | `micro.yaml` | the smallest grid that runs every rule, for tests |
 | `rwku-cpu.yaml` | real RWKU rows, a real small model, a CPU (`make rwku-cpu`) |
