@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
+
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime.job import Interrupted, Job
 from unlearning_grid.runtime.lease import LeaseLost
@@ -44,10 +46,14 @@ def fail(job: Job) -> None:
 
 def follow(job: Job) -> None:
     """The last process fails, and the first one fails because of it, a moment later."""
+    note(job, "started")
     if RANK:
-        note(job, "gone")
+        if job.settings["killed"]:
+            os.kill(os.getpid(), signal.SIGKILL)
         raise UserError("the judge does not answer")
-    wait_for(job.work / "processes/result-1.json")
+    (other,) = wait_for(job.work / "started-1")
+    while runs(other):
+        time.sleep(0.001)
     raise RuntimeError("connection closed by peer")
 
 
@@ -92,6 +98,14 @@ def end_badly(job: Job) -> dict:
 
     atexit.register(os.kill, os.getpid(), signal.SIGSEGV)
     return {"rank": RANK}
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def note(job: Job, event: str) -> None:

@@ -8,10 +8,9 @@ import socket
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from process_stages import wait_for
+from process_stages import runs, wait_for
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import launch
 from unlearning_grid.runtime.job import Interrupted, Job
@@ -53,18 +52,11 @@ def make_job(work: Path, lease: Lease, **settings) -> Job:
 def ended(*pids: int) -> bool:
     """Whether these processes are gone, at once or within two seconds."""
     deadline = time.monotonic() + 2
-    while any(_runs(pid) for pid in pids):
+    while any(runs(pid) for pid in pids):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_every_process_gets_the_job_and_its_place_and_the_first_ones_facts_count(tmp_path):
@@ -122,16 +114,24 @@ def test_what_a_process_sees(job):
 )
 def test_one_that_fails_ends_all_with_its_error(job, error, kind, text):
     job.spec["settings"]["error"] = error
+    began = time.monotonic()
     with pytest.raises(kind, match=text) as caught:
         run_processes(job, "process_stages:fail")
     assert type(caught.value) is kind
+    assert time.monotonic() - began < 20, "the other one would sleep for a minute"
     if error[0] != "killed":
         assert 'raise {"UserError"' in str(caught.value.__cause__), "where it was raised"
     assert ended(*wait_for(job.work / "started-0", job.work / "started-1"))
 
 
-def test_what_failed_first_is_the_error(job):
-    with pytest.raises(UserError, match="^the judge does not answer$"):
+@pytest.mark.parametrize(
+    ("killed", "text"),
+    [(False, "^the judge does not answer$"), (True, "ended by SIGKILL and left")],
+)
+def test_what_failed_first_is_the_error(job, killed, text):
+    """The other's end shows as an error here, too, milliseconds later."""
+    job.spec["settings"]["killed"] = killed
+    with pytest.raises((UserError, RuntimeError), match=text):
         run_processes(job, "process_stages:follow")
 
 

@@ -45,13 +45,13 @@ def test_wandb_gets_a_name_and_goes_on_in_the_same_run(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     assert prepare(job("wandb")) == "wandb"
     assert {name: os.environ[name] for name in NAMES} == {
-        "WANDB_DIR": "logs/wandb",
+        "WANDB_DIR": "logs",
         "WANDB_NAME": CELL,
         "WANDB_PROJECT": "unlearning-grid",
         "WANDB_RESUME": "allow",
         "WANDB_RUN_ID": "0123456789abcdef",
     }
-    assert Path("logs/wandb").is_dir()
+    assert Path("logs").is_dir()
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     prepare(job("wandb"))
     assert os.environ["WANDB_PROJECT"] == "mine"

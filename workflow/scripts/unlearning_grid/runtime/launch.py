@@ -24,7 +24,7 @@ from unlearning_grid.runtime.lease import Lease, LeaseLost
 from unlearning_grid.runtime.logs import logger, terminal_in_use
 
 FOLDER = "processes"  # in the work folder
-GRACE = 60.0  # seconds that the others have for ending once one has
+GRACE = 60.0  # seconds that the others have once one has ended without a result
 POLL = 0.05
 LOOK_AT_LEASE = 5.0  # seconds between two looks
 

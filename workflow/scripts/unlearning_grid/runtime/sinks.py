@@ -38,18 +38,17 @@ def prepare(job: Job) -> str:
         return "none"
     _check_installed(job.report_to)
     name = job.work.parent.parent.as_posix().removeprefix("results/")
-    folder = FOLDER / job.report_to
     if job.report_to == "tensorboard":
-        os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / name / job.work.name)
-        return job.report_to
-    folder.mkdir(parents=True, exist_ok=True)  # else W&B writes elsewhere
-    os.environ.setdefault("WANDB_PROJECT", PROJECT)
-    os.environ |= {
-        "WANDB_DIR": str(folder),
-        "WANDB_NAME": name,
-        "WANDB_RUN_ID": job.work.name,
-        "WANDB_RESUME": "allow",
-    }
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(FOLDER / "tensorboard" / name / job.work.name)
+    else:
+        FOLDER.mkdir(exist_ok=True)  # else W&B writes elsewhere; it makes `wandb` in it
+        os.environ.setdefault("WANDB_PROJECT", PROJECT)
+        os.environ |= {
+            "WANDB_DIR": str(FOLDER),
+            "WANDB_NAME": name,
+            "WANDB_RUN_ID": job.work.name,
+            "WANDB_RESUME": "allow",
+        }
     return job.report_to
 
 

@@ -45,7 +45,8 @@ def main(folder: Path, rank: int) -> None:
             "message": str(error),
             "traceback": "".join(traceback.format_exception(error)),
         }
-        logger.warning("ends with %s: %s", type(error).__name__, error)
+        if not isinstance(error, Interrupted):
+            logger.warning("ends with %s: %s", type(error).__name__, error)
     write_json(folder / f"result-{rank}.json", result)
     if result.get("error", "Interrupted") != Interrupted.__name__:
         # Now, with no clean-up that could wait for the others: they wait for this one.
