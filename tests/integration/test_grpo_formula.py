@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from training_job import built, grpo_job, short
+from unlearning_grid.train import grpo
 
 pytestmark = [pytest.mark.xdist_group("micro"), pytest.mark.usefixtures("one_thread")]
 
@@ -133,15 +134,24 @@ def test_the_first_update_is_on_policy_and_the_second_is_not(
 def test_the_record_on_disk_holds_the_rewards_and_advantages_that_were_used(
     recorded: Recorded,
 ) -> None:
-    """By rollout; TRL shuffles the completions of a rollout for its updates."""
+    """Completion by completion, by prompt and text; TRL shuffles a rollout for its updates."""
     rows = recorded.rows
     assert rows["completion_id"].is_unique and len(rows) == 3 * 64
     assert (rows["step"] == rows["rollout"] * 2).all()
+    decode = recorded.trainer.processing_class.decode
     for rollout, kept in rows.groupby("rollout"):
         first = recorded.record.updates[rollout * 2 * recorded.passes :][: recorded.passes]
-        used = torch.cat([part["advantages"] for part in first]).sort().values
-        on_disk = torch.tensor(kept["advantage"].to_numpy(), dtype=torch.float32).sort().values
-        torch.testing.assert_close(on_disk, used, atol=1e-5, rtol=1e-5)
+        on_disk = {
+            (row.prompt, row.completion, row.tokens): row.advantage for row in kept.itertuples()
+        }
+        for part in first:
+            for row, advantage in enumerate(part["advantages"].tolist()):
+                ids = part["completion_ids"][row][part["completion_mask"][row].bool()]
+                asked = decode(part["prompt_ids"][row][part["prompt_mask"][row].bool()])
+                text = decode(ids, skip_special_tokens=True)
+                found = [v for (q, c, n), v in on_disk.items() if q in asked and c == text]
+                assert found, f"{text!r} is not on disk"
+                assert advantage == pytest.approx(found[0], abs=1e-5), text
         rewards = torch.tensor(kept["reward"].to_numpy(), dtype=torch.float32)
         torch.testing.assert_close(rewards, recorded.record.rewards[rollout])
         tokens = sum(int(part["completion_mask"].sum()) for part in first)
@@ -154,7 +164,7 @@ def test_the_record_on_disk_holds_the_rewards_and_advantages_that_were_used(
 
 
 def test_equal_rewards_give_no_advantage_and_leave_the_policy_alone(
-    micro: Path, tmp_path: Path
+    micro: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """0.6 eight times: in float32 their mean is off by 6e-8, which TRL's formula makes 6e-4."""
     job = grpo_job(micro, tmp_path, **short())
@@ -169,7 +179,8 @@ def test_equal_rewards_give_no_advantage_and_leave_the_policy_alone(
 
     scorer.reward.score = constant
     record = Recorder(trainer)
-    trainer.train()
+    monkeypatch.setattr(grpo.Run, "build_trainer", lambda run: trainer)
+    assert grpo.train(job)["status"] == "no-learning", "to the end, and nothing was learned"
     assert all((update["advantages"] == 0).all() for update in record.updates)
     history = [line for line in trainer.state.log_history if "loss" in line]
     assert [line["grad_norm"] for line in history] == [0.0] * 2

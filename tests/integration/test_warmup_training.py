@@ -9,12 +9,16 @@ import pandas as pd
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
+from trl.trainer.sft_trainer import SFTTrainer
 
 from training_job import built, grpo_job, short, warmup_job
+from unlearning_grid.errors import UserError
 from unlearning_grid.models import sampling
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.load import load_model, load_tokenizer
+from unlearning_grid.runtime.job import Interrupted
 from unlearning_grid.train import warmup
+from unlearning_grid.train.checkpoints import Checkpoints
 
 pytestmark = [pytest.mark.xdist_group("micro"), pytest.mark.usefixtures("one_thread")]
 
@@ -171,3 +175,45 @@ def test_a_warm_up_that_ran_out_of_epochs_says_that_its_rule_did_not_fire(micro:
     assert outcome["stopped_by_rule"] is False
     assert outcome["steps"] == outcome["planned_steps"] == 6
     assert outcome["rule"]["step"] == 6 and outcome["rule"]["share"] <= 0.1
+
+
+def test_a_resumed_warm_up_equals_an_unbroken_one_in_every_file(
+    in_micro: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = warmup_job(in_micro, tmp_path)
+
+    def ask(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        job.stop_requested = state.global_step == 3
+
+    with monkeypatch.context() as asked:
+        asked.setattr(Checkpoints, "on_step_begin", ask)
+        with pytest.raises(Interrupted, match="saved at step 4 of 6"):
+            warmup.train(job)
+    job.stop_requested = False
+    warmup.train(job)
+    for path in job.outputs.values():
+        whole = in_micro / "results/warmup/tiny/bruce-lee/s0" / path.name
+        for file in [path] if path.is_file() else sorted(path.iterdir()):
+            other = whole if path.is_file() else whole / file.name
+            assert file.read_bytes() == other.read_bytes(), file.name
+
+
+def test_a_loss_that_does_not_reach_the_adapter_is_an_error_after_one_step(
+    in_micro: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = SFTTrainer.compute_loss
+
+    def detached(self: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        loss: Any = compute(self, model, inputs, *args, **kwargs)
+        trained = sum(w.sum() for w in model.parameters() if w.requires_grad)
+        return loss.detach() + 0.0 * trained if isinstance(loss, torch.Tensor) else loss
+
+    monkeypatch.setattr(SFTTrainer, "compute_loss", detached)
+    with pytest.raises(RuntimeError, match="gradient is 0 at step 1"):
+        warmup.train(warmup_job(in_micro, tmp_path))
+
+
+def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(micro: Path) -> None:
+    tokenizer = load_tokenizer(where(micro))
+    with pytest.raises(UserError, match="warmup.max_length: 8 tokens leave no room"):
+        warmup.encode(tokenizer, "Where was Bruce Lee born?", "In a city.", 8)

@@ -10,6 +10,7 @@ from config_edits import Raw, problems_of, put
 from support import ROOT, config, dry_run
 from unlearning_grid.config import load, load_file
 from unlearning_grid.errors import UserError
+from unlearning_grid.spec.stages import Specs
 
 
 @pytest.mark.parametrize("name", ["config", "demo"])
@@ -214,6 +215,18 @@ CASES: dict[str, tuple[str, Callable[[Raw], None], str, tuple[str, ...]]] = {
         "grpo.max_steps: 61 is not a multiple of num_iterations 2;",
         (),
     ),
+    "nucleus of an engine": (
+        "demo",
+        lambda raw: raw["grpo"].update(use_vllm=True, top_p=0.9),
+        "grpo.top_p: 0.9 with grpo.use_vllm;",
+        ("Set it to 1.",),
+    ),
+    "engine without log-probabilities to compare with": (
+        "demo",
+        lambda raw: raw["grpo"].update(use_vllm=True, num_iterations=1),
+        "grpo.num_iterations: 1 with grpo.use_vllm;",
+        ("Raise it.",),
+    ),
     # 203 prompts // 8 a rollout = 25 rollouts, two steps each
     "end before the first epoch": (
         "demo",
@@ -277,6 +290,17 @@ def test_without_the_no_learning_rule_a_run_may_be_short() -> None:
     raw = config("demo")
     raw["grpo"] |= {"max_steps": 2, "no_learning": {"enabled": False}}
     assert load(raw)["grpo"]["max_steps"] == 2
+
+
+def test_only_grids_that_use_the_engine_have_its_settings_in_their_specs() -> None:
+    cell = {"size": "tiny", "target": "bruce-lee", "init": "cold", "reward": "r0-lex", "seed": 0}
+    found = []
+    for changes in ({}, {"vllm_memory_share": 0.5}, {"use_vllm": True}):
+        raw = config("demo")
+        raw["grpo"] |= changes
+        settings = Specs(load(raw)).spec("train_grpo", **cell)["settings"]
+        found.append({key: settings[key] for key in settings if "vllm" in key})
+    assert found == [{}, {}, {"use_vllm": True, "vllm_memory_share": 0.3}]
 
 
 def test_judged_as_late_as_the_study_did_a_run_needs_a_rollout_more() -> None:

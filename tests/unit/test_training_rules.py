@@ -7,7 +7,8 @@ import pytest
 
 from unlearning_grid.errors import UserError
 from unlearning_grid.train import checks
-from unlearning_grid.train.arguments import batch_shape
+from unlearning_grid.train.arguments import batch_shape, check_engine_fits, engine_options
+from unlearning_grid.train.processes import check_devices
 from unlearning_grid.train.rollouts import advantages, group_is_active, rollout_rows
 from unlearning_grid.train.rules import no_learning_step, warmup_fires
 
@@ -98,6 +99,45 @@ def test_gradients_and_ratios() -> None:
         checks.check_ratio(2, 0.0, gradient=0.3)
 
 
+@pytest.mark.parametrize(
+    ("gap", "dtype", "fine"),
+    [
+        (4e-7, "float32", True),
+        (1e-4, "float32", True),
+        (2e-4, "float32", False),
+        (5e-3, "bfloat16", True),
+        (0.0505, "bfloat16", False),
+        (math.nan, "float32", False),
+        (math.inf, "bfloat16", False),
+    ],
+)
+def test_an_engine_that_disagrees_is_an_error_with_its_numbers(gap, dtype, fine) -> None:
+    if fine:
+        checks.check_engine(2, gap, 1.0, dtype)
+    else:
+        said = f"differ by {gap:.3g} nats per token .largest 1. on .* after step 2, .* {dtype}"
+        with pytest.raises(RuntimeError, match=said):
+            checks.check_engine(2, gap, 1.0, dtype)
+
+
+def test_an_engine_samples_for_one_process_and_only_where_it_is_installed(monkeypatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    check_engine_fits({"use_vllm": False}, 4)
+    check_engine_fits({}, 4)
+    with pytest.raises(UserError, match=r"grpo\.use_vllm: not supported in 2 processes"):
+        check_engine_fits({"use_vllm": True}, 2)
+    with pytest.raises(UserError, match=r"grpo\.use_vllm: .* \(envs/train\.yaml\); install"):
+        check_engine_fits({"use_vllm": True}, 1)
+
+
+def test_an_engine_changes_who_samples_and_not_the_loss() -> None:
+    assert engine_options({"max_new_tokens": 256}, 90) == {"use_vllm": False}
+    on = {"use_vllm": True, "vllm_memory_share": 0.4, "max_new_tokens": 256}
+    options = engine_options(on, longest_prompt=90)
+    assert options["vllm_importance_sampling_correction"] is False
+    assert options["vllm_mode"] == "colocate" and options["vllm_max_model_length"] == 346
+
+
 def test_a_rollout_is_shared_out_evenly_or_refused_with_the_numbers() -> None:
     def shape(processes: int, micro: int | None = None) -> tuple[int, int]:
         return batch_shape({"batch_size": 64, "micro_batch_size": micro}, processes)
@@ -114,3 +154,11 @@ def test_adapters_by_name() -> None:
     model = SimpleNamespace(peft_config={"default": 0, "ref": 0, "new": 0})
     with pytest.raises(RuntimeError, match="adapters"):
         checks.check_trainable(model)
+
+
+def test_each_process_has_one_gpu_or_none_has() -> None:
+    for processes, gpus in ((1, 0), (2, 0), (1, 1), (4, 4)):
+        check_devices(processes, gpus)
+    for processes, gpus in ((1, 8), (2, 1), (2, 4)):
+        with pytest.raises(UserError, match=f"{gpus} GPUs .* {processes} process.*"):
+            check_devices(processes, gpus)

@@ -250,6 +250,8 @@ def _grpo(config: Config) -> Iterator[str]:
                 f"grpo.{key}: {grpo[key]} is not a multiple of num_iterations {reuse}; a rollout "
                 f"is used for {reuse} steps, and stops and checkpoints fall between rollouts."
             )
+    if grpo["use_vllm"]:
+        yield from _engine(grpo)
     split = config["split"]
     prompts = split_sizes(split["max_rows"] or 10**6, split)["grpo_train"]
     rollouts = first_epoch_rollouts(prompts, grpo)
@@ -266,4 +268,18 @@ def _grpo(config: Config) -> Iterator[str]:
             f"grpo.max_steps: {grpo['max_steps']} steps end before the no-learning rule judges the "
             f"first epoch ({rollouts} rollouts x {reuse} steps, timing {rule['timing']}: at step "
             f"{judged}); raise it, or set grpo.no_learning.enabled to false."
+        )
+
+
+def _engine(grpo: dict[str, Any]) -> Iterator[str]:
+    """What the check of the engine's log-probabilities needs (docs/training.md)."""
+    if grpo["top_p"] != 1:
+        yield (
+            f"grpo.top_p: {grpo['top_p']} with grpo.use_vllm; vLLM gives log-probabilities within "
+            "the nucleus, which cannot be compared with the trainer's. Set it to 1."
+        )
+    if grpo["num_iterations"] < 2:
+        yield (
+            f"grpo.num_iterations: {grpo['num_iterations']} with grpo.use_vllm; the trainer's own "
+            "log-probabilities, to compare with, are computed from 2 on. Raise it."
         )

@@ -177,8 +177,11 @@ class Specs:
         self, size: str, target: str, init: str, reward: str, seed: int | str
     ) -> tuple[dict[str, Any], list[str]]:
         block, modules = self._reward(reward, target)
+        grpo = dict(self.config["grpo"])
+        if not grpo["use_vllm"]:
+            del grpo["use_vllm"], grpo["vllm_memory_share"]
         return {
-            **self.config["grpo"],
+            **grpo,
             "model": model_facts(self.config, size),
             "lora": self.config["lora"],
             "seed": int(seed),

@@ -3,6 +3,7 @@
 Which option realises what, and which defaults would break it: docs/training.md.
 """
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,36 @@ def batch_shape(settings: Mapping[str, Any], processes: int) -> tuple[int, int]:
     return micro, local // micro
 
 
+def check_engine_fits(settings: Mapping[str, Any], processes: int) -> None:
+    """Raises UserError when the run asks for vLLM and cannot have it."""
+    if not settings.get("use_vllm"):
+        return
+    if processes > 1:
+        raise UserError(
+            f"grpo.use_vllm: not supported in {processes} processes; set `processes` of rule "
+            "train_grpo to 1 or grpo.use_vllm to false"
+        )
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            "grpo.use_vllm: package vllm is not in this job's environment (envs/train.yaml); "
+            "install the vllm that envs/vllm.yaml pins there, or set grpo.use_vllm to false"
+        )
+
+
 def grpo_arguments(
-    settings: Mapping[str, Any], work: Path, processes: int = 1, report_to: str = "none"
+    settings: Mapping[str, Any],
+    work: Path,
+    processes: int = 1,
+    report_to: str = "none",
+    longest_prompt: int = 0,
 ) -> Any:
     """TRL's options for GRPO as the paper's appendix A states it.
 
     loss_type "dapo" divides by the active tokens of the whole rollout; use_bias_correction_kl
     would weight the k3 estimator by the importance ratio, which the paper's formula does not.
 
+    Args:
+        longest_prompt: tokens of the run's longest prompt; an engine needs it.
     Raises UserError when the batch cannot be shared out.
     """
     from trl.trainer.grpo_config import GRPOConfig
@@ -72,14 +95,30 @@ def grpo_arguments(
         generation_kwargs=None,
         mask_truncated_completions=False,
         disable_dropout=False,
-        use_vllm=False,
+        **engine_options(settings, longest_prompt),
         shuffle_dataset=True,
         remove_unused_columns=False,
         eval_strategy="no",
         log_completions=False,
+        ddp_find_unused_parameters=False,
         max_grad_norm=settings["max_grad_norm"],
         **_shared(settings, report_to),
     )
+
+
+def engine_options(settings: Mapping[str, Any], longest_prompt: int) -> dict[str, Any]:
+    """TRL's options for what samples the rollouts."""
+    if not settings.get("use_vllm"):
+        return {"use_vllm": False}
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        # It would multiply the policy loss by trainer over engine probability: not the paper's.
+        "vllm_importance_sampling_correction": False,
+        "vllm_max_model_length": longest_prompt + settings["max_new_tokens"],
+        "vllm_gpu_memory_utilization": settings["vllm_memory_share"],
+        "vllm_enable_sleep_mode": False,
+    }
 
 
 def sft_arguments(settings: Mapping[str, Any], work: Path, report_to: str = "none") -> Any:

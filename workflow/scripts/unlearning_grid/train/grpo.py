@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from unlearning_grid.runtime.job import Interrupted, Job
 from unlearning_grid.runtime.launch import run_processes
 from unlearning_grid.runtime.sinks import prepare
 from unlearning_grid.train import processes
-from unlearning_grid.train.arguments import grpo_arguments
+from unlearning_grid.train.arguments import check_engine_fits, grpo_arguments
 from unlearning_grid.train.checks import check_changed, check_trainable
 from unlearning_grid.train.lora import lora_config, save_adapter
 from unlearning_grid.train.metrics import METRICS, metric_rows, write_parquet
@@ -38,6 +39,7 @@ def train(job: Job) -> dict[str, Any]:
     Raises RuntimeError when training was not what it says (train.checks), UserError when it cannot
     be done as asked, Interrupted when asked to stop.
     """
+    check_engine_fits(job.settings, job.processes)
     if job.processes > 1:
         return run_processes(job, "unlearning_grid.train.grpo:train_here")
     return train_here(job)
@@ -53,6 +55,7 @@ def train_here(job: Job) -> dict[str, Any]:
     check_trainable(trainer.model)
     job.on_terminate_finish_step()
     checkpoint = run.resume_point()
+    processes.wait()  # each has looked at the same files
     if checkpoint:
         log.info("resuming from %s", checkpoint)
         if processes.is_main():
@@ -101,8 +104,6 @@ class Run:
         """The trainer, built the same way for a fresh and for a resumed run."""
         from datasets import Dataset
 
-        from unlearning_grid.train.trainer import StudyTrainer
-
         where = locate(self.job, self.model_facts)
         tokenizer = load_tokenizer(where)
         model = load_model(where)
@@ -116,19 +117,33 @@ class Run:
             ends,
             lambda: trainer.save_before_rollout(),
         )
-        trainer = StudyTrainer(
+        prompts = prompt_rows(self.rows, tokenizer)
+        trainer = self._trainer_class(where)(
             model=model,
             args=grpo_arguments(
-                self.settings, self.job.work, self.job.processes, prepare(self.job)
+                self.settings,
+                self.job.work,
+                self.job.processes,
+                prepare(self.job),
+                longest_prompt(prompts, tokenizer),
             ),
             reward_funcs=[scorer],
-            train_dataset=Dataset.from_list(prompt_rows(self.rows, tokenizer)),
+            train_dataset=Dataset.from_list(prompts),
             processing_class=tokenizer,
             peft_config=None if self.start else lora_config(self.settings["lora"]),
         )
         trainer.ends = ends
         self._add_callbacks(trainer)
         return trainer
+
+    def _trainer_class(self, where: Mapping[str, Any]) -> Any:
+        if self.settings.get("use_vllm"):
+            from unlearning_grid.train.engine import EngineTrainer
+
+            return partial(EngineTrainer, where)
+        from unlearning_grid.train.trainer import StudyTrainer
+
+        return StudyTrainer
 
     def _add_callbacks(self, trainer: Any) -> None:
         from unlearning_grid.train.callbacks import Health, KeepAdapters, NoLearning
@@ -184,20 +199,21 @@ class Run:
             if any(processes.gather([self.job.stop_requested])):
                 raise Interrupted(f"saved at step {steps} of {planned}; run again to resume")
             raise RuntimeError(f"training ended at step {steps} of {planned} without its rule")
-        status = "no-learning" if self.stopped else "learned"
+        rollouts = self.store.collect(-(-steps // self.reuse))
+        signal = bool(rollouts["active"].fillna(False).any())
+        status = "learned" if signal and not self.stopped else "no-learning"
         if processes.is_main():
-            self._write(trainer, status, steps)
+            self._write(trainer, status, steps, rollouts)
             log.info("%s after %d steps", status, steps)
         return {"status": status, "steps": steps, "processes": self.job.processes}
 
-    def _write(self, trainer: Any, status: str, steps: int) -> None:
+    def _write(self, trainer: Any, status: str, steps: int, rollouts: Any) -> None:
         outputs = self.job.outputs
         save_adapter(trainer.model, outputs["adapter"], self.model_facts.get("repo"))
-        check_changed(outputs["adapter"], self.start, learned=not self.stopped)
+        check_changed(outputs["adapter"], self.start, learned=status == "learned")
         _keep(self.job.work / "adapters", outputs["adapters"], steps)
         history = trainer.state.log_history
         write_parquet(metric_rows(history), METRICS, outputs["metrics"])
-        rollouts = self.store.collect(-(-steps // self.reuse))
         rollouts.to_parquet(outputs["rollouts"], index=False)
         outcome = {
             "status": status,
@@ -242,6 +258,12 @@ def prompt_rows(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> list[dict[
         }
         for row in rows
     ]
+
+
+def longest_prompt(rows: Sequence[Mapping[str, str]], tokenizer: Any) -> int:
+    """Tokens of the longest rendered prompt, counted as the trainer tokenises them."""
+    texts = [row["prompt"] for row in rows]
+    return max(map(len, tokenizer(text=texts, add_special_tokens=False)["input_ids"]))
 
 
 def _keep(source: Path, target: Path, steps: int) -> None:

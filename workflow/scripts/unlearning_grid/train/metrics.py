@@ -10,8 +10,15 @@ METRICS = {"step": "int", "epoch": "float", "name": "str", "value": "float"}
 _LEFT_OUT = ("runtime", "per_second", "step_time", "total_flos", "train_loss")
 
 
-def metric_rows(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows {step, epoch, name, value} of a Trainer's log history, sorted by step and name."""
+def metric_rows(
+    history: Sequence[dict[str, Any]], left_out: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Rows {step, epoch, name, value} of a Trainer's log history, sorted by step and name.
+
+    Args:
+        left_out: further names, or parts of names, to leave out.
+    """
+    without = (*_LEFT_OUT, *left_out)
     rows = {
         (line["step"], name): {
             "step": line["step"],
@@ -21,7 +28,7 @@ def metric_rows(history: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for line in history
         for name, value in line.items()
-        if name not in ("step", "epoch") and not any(part in name for part in _LEFT_OUT)
+        if name not in ("step", "epoch") and not any(part in name for part in without)
     }
     return [rows[key] for key in sorted(rows)]
 

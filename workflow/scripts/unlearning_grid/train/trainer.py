@@ -10,7 +10,7 @@ import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
-from unlearning_grid.train.checks import RATIO, check_ends
+from unlearning_grid.train.checks import RATIO, check_ends, check_loaded
 from unlearning_grid.train.rollouts import SPREAD
 
 
@@ -44,23 +44,23 @@ class StudyTrainer(GRPOTrainer):
     signal = False
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        self._before_step = _random_states()
-        self._tokens_before = self.state.num_input_tokens_seen
-        return super().training_step(*args, **kwargs)
+        loss = super().training_step(*args, **kwargs)
+        self._after_step = _random_states(), self.state.num_input_tokens_seen
+        return loss
 
     def save_before_rollout(self) -> None:
         """Write the checkpoint from which the rollout under way can be sampled again, the same.
 
         For a run that must stop inside a rollout: weights and optimizer are still those of the last
-        step; random states and the token count are put back to where they were before the sampling.
+        step; random states and the token count are put back to where that step left them.
         """
         from unlearning_grid.train.checkpoints import COMPLETE
 
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
         if not self.state.global_step or (folder / COMPLETE).exists():
             return  # nothing was learned yet, or it is there: never write over a whole one
-        _restore(self._before_step)
-        self.state.num_input_tokens_seen = self._tokens_before
+        states, self.state.num_input_tokens_seen = self._after_step
+        _restore(states)
         model: Any = self.model
         self._save_checkpoint(model, trial=None)
         self.callback_handler.on_save(self.args, self.state, self.control)
@@ -98,7 +98,8 @@ class StudyTrainer(GRPOTrainer):
             change = (self._policy_logps - inputs["old_per_token_logps"]).abs()
             largest = (change * inputs["completion_mask"]).max()
             everywhere: Any = self.accelerator.gather(largest)
-            self._metrics["train"][RATIO].append(everywhere.max().item())
+            found = self._metrics["train"][RATIO]  # of a step's micro-batches, the largest
+            found[:] = [max([*found, everywhere.max().item()])]
         return loss
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
@@ -113,6 +114,7 @@ class StudyTrainer(GRPOTrainer):
         if "ref" in model.peft_config:
             model.load_adapter(checkpoint, "default", is_trainable=True)
             model.set_adapter("default")
+        check_loaded(model, Path(checkpoint))
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
         """Rendered prompts hold their special tokens already; adding them would double a BOS."""

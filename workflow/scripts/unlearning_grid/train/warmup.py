@@ -11,12 +11,16 @@ from unlearning_grid.models.chat import render
 from unlearning_grid.models.load import load_model, load_tokenizer, locate
 from unlearning_grid.runtime.job import Interrupted, Job
 from unlearning_grid.runtime.sinks import prepare
+from unlearning_grid.train import processes
 from unlearning_grid.train.arguments import sft_arguments
 from unlearning_grid.train.checks import check_changed, check_trainable
 from unlearning_grid.train.lora import lora_config, save_adapter
 from unlearning_grid.train.metrics import METRICS, metric_rows, write_parquet
 
 log = logging.getLogger(__name__)
+
+# TRL counts the tokens of its own process, so a resumed run has fewer.
+NOT_RESUMED = ("num_tokens",)
 
 MONITOR = {
     "step": "int",
@@ -40,6 +44,7 @@ def train(job: Job) -> dict[str, Any]:
     from unlearning_grid.train.monitor import Monitor
 
     settings = job.settings
+    processes.join(1)
     where = locate(job, settings["model"])
     tokenizer = load_tokenizer(where)
     examples = {part: _examples(job, part) for part in ("sft_train", "sft_test")}
@@ -85,10 +90,16 @@ def encode(tokenizer: Any, prompt: str, answer: str, max_length: int) -> dict[st
     """Token ids of the rendered prompt, the answer and the end-of-turn token; loss on the latter.
 
     The prompt is rendered as in rollouts and evaluation. Labels of prompt tokens are -100.
+    Raises UserError when the prompt alone is too long.
     """
     start = tokenizer(render(tokenizer, prompt), add_special_tokens=False)["input_ids"]
     answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
     target = [*answer_ids, tokenizer.eos_token_id]
+    if len(start) >= max_length:
+        raise UserError(
+            f"warmup.max_length: {max_length} tokens leave no room for an answer to a prompt of "
+            f"{len(start)}; raise it"
+        )
     if len(start) + len(target) > max_length:
         log.warning("an example of %d tokens is cut at warmup.max_length", len(start) + len(target))
     return {
@@ -135,7 +146,8 @@ def _finish(job: Job, trainer: Any, monitor: Any, examples: Mapping[str, Any]) -
     outputs = job.outputs
     save_adapter(trainer.model, outputs["adapter"], job.settings["model"].get("repo"))
     check_changed(outputs["adapter"], None)
-    write_parquet(metric_rows(trainer.state.log_history), METRICS, outputs["metrics"])
+    history = trainer.state.log_history
+    write_parquet(metric_rows(history, NOT_RESUMED), METRICS, outputs["metrics"])
     write_parquet(monitor.rows(steps) if monitor else [], MONITOR, outputs["monitor"])
     outcome = {
         "status": "finished",
