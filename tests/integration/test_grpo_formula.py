@@ -11,7 +11,7 @@ import torch
 from training_job import built, grpo_job, short
 from unlearning_grid.train import grpo
 
-pytestmark = [pytest.mark.xdist_group("micro"), pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.xdist_group("training"), pytest.mark.usefixtures("one_thread")]
 
 BETA, EPSILON, GROUP = 0.04, 0.2, 8
 

@@ -21,7 +21,7 @@ from unlearning_grid.runtime.lease import Lease, LeaseLost
 from unlearning_grid.train import grpo, lora
 from unlearning_grid.train.checks import check_trainable
 
-pytestmark = [pytest.mark.xdist_group("micro"), pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.xdist_group("training"), pytest.mark.usefixtures("one_thread")]
 
 
 def outcome(job: Job) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from unlearning_grid.runtime.job import Interrupted
 from unlearning_grid.train import warmup
 from unlearning_grid.train.checkpoints import Checkpoints
 
-pytestmark = [pytest.mark.xdist_group("micro"), pytest.mark.usefixtures("one_thread")]
+pytestmark = [pytest.mark.xdist_group("training"), pytest.mark.usefixtures("one_thread")]
 
 # A template that writes its own start token, as Llama's and Gemma's do.
 BOS_TEMPLATE = (
