@@ -123,7 +123,7 @@ def snakemake(
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(root / "Snakefile")]
     command += ["--directory", str(directory), "--nocolor", *words, "--", *targets]
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=root, env=environment(), timeout=600
+        command, capture_output=True, text=True, cwd=root, env=environment(), timeout=1500
     )
 
 
