@@ -5,8 +5,9 @@
 Needs a finished grid with a cold R0 cell (`make demo`): `cell` is its folder of results, from the
 working directory. Both sides train `steps` steps on its model and prompts, one after the other,
 `repeats` times; ours with its checks, rollout files, checkpoints and kept adapters, the other with
-TRL's trainer and a reward function of three lines. Prints seconds per rollout and its two updates
-(median), the ratio, where ours spends its time, and the machine.
+TRL's trainer and a reward function of three lines; checkpoints every 10 steps on both. Prints
+seconds per rollout and its two updates (median), the ratio, where ours spends its time, and the
+machine.
 """
 
 import json
@@ -58,7 +59,8 @@ def job_of(cell: Path, folder: Path, steps: int) -> Job:
     """The cell's own job, shorter, in `folder`."""
     spec = json.loads((cell / "run.json").read_text())["spec"]
     rule = spec["settings"]["no_learning"] | {"enabled": False}
-    spec["settings"] |= {"max_steps": steps, "no_learning": rule}
+    often = {"save_steps": 10, "keep_adapters_every": 25}  # as the paper's grid
+    spec["settings"] |= {"max_steps": steps, "no_learning": rule, **often}
     split = f"results/data/{spec['cell']['target']}/split/manifest.json"
     inputs = {"split": Path(split), "model": Path("results/world/manifest.json")}
     return Job(spec=spec, inputs=inputs, outputs={}, work=folder / "key")

@@ -180,7 +180,8 @@ def test_a_verdict_cut_at_any_byte_is_invalid(server, ask):
     assert len(server.asked) == 2 * len(GOOD)
 
 
-def test_a_reply_cut_at_any_byte_is_asked_again(server, ask, api):
+def test_a_reply_cut_at_any_byte_is_asked_again(server, ask, api, monkeypatch):
+    monkeypatch.setattr(transport, "PATIENCE", replace(FAST, total=120.0))  # 600 at a time
     probe = Asked(api, {}, {"completion": "c63"}, 0.0, "", 0)
     size = len(server.body(probe, Answer()))
 
