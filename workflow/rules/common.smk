@@ -34,7 +34,7 @@ wildcard_constraints:
     init="cold|warm",
     reward="|".join(CONFIG["grid"]["rewards"]),
     seed=r"\d+",
-    part="questions|probes",
+    part="questions|probes|benchmark",
     detector="[a-z0-9-]+",
     judge="|".join(re.escape(name) for name in sorted(CONFIG["judges"])),
     replicate=r"\d+",
@@ -68,6 +68,12 @@ def detector_manifest(wildcards=None):
     return f"results/detector/{train['name']}/manifest.json" if train else []
 
 
+def prompts_manifest(wildcards):
+    """RWKU's sets as the evaluated policy's base model is asked them."""
+    size = grid.parse_policy(wildcards.policy)["size"]
+    return f"results/prompts/{size}/on/{wildcards.target}/manifest.json"
+
+
 def policy_manifest(wildcards):
     """The trained policy of an evaluation; a base model has none."""
     if wildcards.policy.startswith("base/"):
@@ -91,7 +97,7 @@ def terminal_manifests(wildcards):
 
 
 def evaluation_manifests(stage):
-    """Manifests of one stage (completions, audit, rwku) of every evaluation of the grid."""
+    """Manifests of one stage (completions, likelihoods, audit, rwku) of every evaluation of the grid."""
     return [
         f"{paths.stage_dir(stage, e.policy, e.target).as_posix()}/manifest.json"
         for e in EVALUATIONS

@@ -5,7 +5,7 @@ rule generate_completions:
     """All greedy prompt sets of one evaluation in one job; unchanged sets are reused."""
     input:
         split="results/data/{target}/split/manifest.json",
-        probes="results/data/{target}/probes/manifest.json",
+        prompts=prompts_manifest,
         policy=policy_manifest,
         model=model_manifest,
     output:

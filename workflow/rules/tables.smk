@@ -7,6 +7,8 @@ NAMES = [
     "judge_agreement",
     "refusal_detectors",
     "rwku_core",
+    "rwku_utility",
+    "rwku_types",
 ]
 NAMES += ["terminal_audit"] if CONFIG["terminal_audit"]["enabled"] else []
 TABLES = [f"results/tables/{name}.parquet" for name in NAMES]
@@ -22,6 +24,8 @@ localrules:
     build_terminal_audit_table,
     build_judge_agreement_table,
     build_rwku_core_table,
+    build_rwku_utility_table,
+    build_rwku_types_table,
     plot_training_dynamics,
 
 
@@ -164,7 +168,7 @@ rule build_judge_agreement_table:
 
 
 rule build_rwku_core_table:
-    """Forget and neighbor scores, absolute and against the base model, over targets."""
+    """Forget, neighbor and membership scores, absolute and against the base model, over targets."""
     input:
         plan="results/plan/manifest.json",
         trained=trained_manifests,
@@ -186,6 +190,56 @@ rule build_rwku_core_table:
         spec=stage_spec("build_rwku_core_table"),
     script:
         "../scripts/build_rwku_core_table.py"
+
+
+rule build_rwku_utility_table:
+    """Utility scores, absolute and against the base model, over targets."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        rwku=lambda wildcards: evaluation_manifests("rwku"),
+    output:
+        table="results/tables/rwku_utility.parquet",
+        csv="results/tables/rwku_utility.csv",
+        targets="results/tables/rwku_utility_targets.parquet",
+        targets_csv="results/tables/rwku_utility_targets.csv",
+        manifest="results/tables/rwku_utility/manifest.json",
+        run="results/tables/rwku_utility/run.json",
+    log:
+        "results/tables/rwku_utility/build_rwku_utility_table.log",
+    benchmark:
+        "results/tables/rwku_utility/build_rwku_utility_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_rwku_utility_table"),
+    script:
+        "../scripts/build_rwku_utility_table.py"
+
+
+rule build_rwku_types_table:
+    """Forget scores by adversarial type, absolute and against the base model, over targets."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        rwku=lambda wildcards: evaluation_manifests("rwku"),
+    output:
+        table="results/tables/rwku_types.parquet",
+        csv="results/tables/rwku_types.csv",
+        targets="results/tables/rwku_types_targets.parquet",
+        targets_csv="results/tables/rwku_types_targets.csv",
+        manifest="results/tables/rwku_types/manifest.json",
+        run="results/tables/rwku_types/run.json",
+    log:
+        "results/tables/rwku_types/build_rwku_types_table.log",
+    benchmark:
+        "results/tables/rwku_types/build_rwku_types_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_rwku_types_table"),
+    script:
+        "../scripts/build_rwku_types_table.py"
 
 
 rule plot_training_dynamics:

@@ -3,4 +3,4 @@
 from unlearning_grid.runtime.stage import stage_main
 
 if __name__ == "__main__":
-    stage_main("unlearning_grid.tables.rwku:build", globals().get("snakemake"))
+    stage_main("unlearning_grid.tables.rwku_core:build", globals().get("snakemake"))

@@ -16,7 +16,7 @@ def policy_dir(policy: str) -> Path:
 
 
 def stage_dir(stage: str, policy: str, target: str) -> Path:
-    """Folder of one stage (completions, audit, rwku) of an evaluation."""
+    """Folder of one stage (completions, likelihoods, audit, rwku) of an evaluation."""
     return RESULTS / stage / policy / "on" / target
 
 
@@ -25,6 +25,11 @@ def opinion_stage(judge: str, replicate: int | str) -> str:
     return f"opinions/{judge}/r{replicate}"
 
 
+def prompts_dir(size: str, target: str) -> Path:
+    """Folder of RWKU's sets as one size is asked them about a target."""
+    return RESULTS / "prompts" / size / "on" / target
+
+
 def data_dir(target: str, part: str) -> Path:
-    """Folder of a target's questions, probes, split, broad, knowledge or term_weights."""
+    """Folder of one part of a target's data: questions, probes, benchmark, split, broad, …."""
     return RESULTS / "data" / target / part

@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.checks import judges
+from unlearning_grid.checks import judges, wording
 from unlearning_grid.checks.words import one_of, variables
 from unlearning_grid.config import Config
 from unlearning_grid.errors import UserError
@@ -21,6 +21,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from _split(config)
     yield from _models(config)
     yield from _data(config)
+    yield from wording.problems(config)
     yield from judges.problems(config)
     yield from _detector(config)
     yield from _term_weights(config)
@@ -122,7 +123,7 @@ def _data(config: Config) -> Iterator[str]:
 
 def config_names(config: Config) -> list[str]:
     """RWKU configs that the grid reads."""
-    return [config["split"]["source_config"], *PROBES]
+    return [config["split"]["source_config"], *PROBES, *BENCHMARK]
 
 
 PROBES = (
@@ -131,6 +132,15 @@ PROBES = (
     "forget_level3",
     "neighbor_level1",
     "neighbor_level2",
+)
+BENCHMARK = (
+    "mia_forget",
+    "mia_retain",
+    "utility_general",
+    "utility_reason",
+    "utility_truthfulness",
+    "utility_factuality",
+    "utility_fluency",
 )
 
 

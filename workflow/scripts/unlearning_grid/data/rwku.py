@@ -31,7 +31,10 @@ _SCHEMA: dict[str, tuple[str, frozenset[str]]] = {
         frozenset({"task", "question", "choices", "answer", "examples", "subject"}),
     ),
     "utility_reason": ("test", frozenset({"task", "question", "answer", "cot", "subject"})),
-    "utility_truthfulness": ("test", frozenset({"question", "mc1_targets", "subject"})),
+    "utility_truthfulness": (
+        "test",
+        frozenset({"question", "mc1_targets", "mc2_targets", "subject"}),
+    ),
     "utility_factuality": ("test", frozenset({"question", "answers", "subject"})),
     "utility_fluency": ("test", frozenset({"instruction", "subject"})),
     "train_original_passage": ("train", frozenset({"text", "subject"})),
@@ -52,6 +55,9 @@ def subject_column(config_name: str) -> str:
 
 def read_rows(source: Mapping[str, Any], config_name: str, subject: str) -> list[dict]:
     """Rows of one subject in one RWKU config, in source order, with the original columns.
+
+    Probes get one more, `repeated`: an earlier row of the config, of any subject, has the same
+    query. The study drops those.
 
     `source`: {"kind": "path", "path": folder of {config}.jsonl} or
     {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": commit or None}.
@@ -76,7 +82,7 @@ def read_rows(source: Mapping[str, Any], config_name: str, subject: str) -> list
 def _select(rows: Iterable[dict], config_name: str, subject: str, where: str) -> list[dict]:
     column = subject_column(config_name)
     required = _SCHEMA[config_name][1]
-    found, seen = [], set()
+    found, seen, asked = [], set(), set()
     for number, row in enumerate(rows, start=1):
         missing = sorted(required - row.keys())
         if missing:
@@ -86,7 +92,8 @@ def _select(rows: Iterable[dict], config_name: str, subject: str, where: str) ->
             )
         seen.add(row[column])
         if row[column] == subject:
-            found.append(row)
+            found.append({**row, "repeated": row["query"] in asked} if "query" in row else row)
+        asked.add(row.get("query"))
     if not found:
         raise UserError(
             f"{where}: no row has {column} {subject!r}{_near(subject, seen)}; the subject must be "

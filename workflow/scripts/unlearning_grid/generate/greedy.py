@@ -1,37 +1,34 @@
 """Stage: greedy completions of one policy for all prompt sets of one target.
 
-Sets are kept one by one in work/kept, under the digest of all that one set depends on, so that a
-killed job goes on with the next set, and a set that changes or is added generates itself alone.
+Sets are kept one by one, so that a killed job goes on with the next set, and a set that changes or
+is added generates itself alone. The model is loaded when the first set needs it.
+
+Decoding: "plain" is greedy and nothing else; "shipped" adds the repetition penalty that the model's
+own generation config holds, which the study's code had on without saying so.
 """
 
+import json
 import logging
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unlearning_grid.data.rwku import read_jsonl
-from unlearning_grid.models.chat import render, render_probe
-from unlearning_grid.models.load import load_model, load_tokenizer, locate, with_adapter
+from unlearning_grid.models.chat import render
+from unlearning_grid.models.policy import Policy
 from unlearning_grid.models.sampling import generate as complete
 from unlearning_grid.runtime.job import Job
-from unlearning_grid.spec.canonical import digest
+from unlearning_grid.runtime.kept import kept_table
 
 log = logging.getLogger(__name__)
 
-SETS = {
-    "heldout": (),
-    "rwku-forget": ("forget_level1", "forget_level2", "forget_level3"),
-    "rwku-neighbor": ("neighbor_level1", "neighbor_level2"),
-}
-
+PLAIN, SHIPPED = "plain", "shipped"
+HELDOUT = "heldout"
 COLUMNS = (
     "set",
+    "decoding",
     "prompt_id",
-    "level",
-    "type",
     "prompt",
     "rendered",
-    "answer",
     "completion",
     "tokens",
     "finish_reason",
@@ -39,107 +36,95 @@ COLUMNS = (
 
 
 def generate(job: Job) -> dict[str, Any]:
-    """Write "completions": one row per prompt, sets in a fixed order, prompts in source order.
+    """Write "completions": one row per prompt and decoding, sets in order, prompts in source order.
 
-    Inputs: split, probes, policy (trained policies), model (built ones).
+    Inputs: split, prompts, policy (trained policies), model (built ones). A set is decoded a second
+    time where settings["shipped_penalty"] names it and the model ships a penalty.
     """
     import pandas as pd
 
-    settings = job.settings
-    where = locate(job, settings["model"])
-    tokenizer = load_tokenizer(where)
-    model = load_model(where)
-    if "policy" in job.inputs:
-        model = with_adapter(model, job.artefact("policy", "adapter"))
+    policy = Policy(job)
+    facts = json.loads((job.artefact("prompts", "prompts") / "facts.json").read_text("utf-8"))
     frames = []
-    for name in SETS:
-        rows = prompts_of(job, name, tokenizer)
-        log.info("%s: %d prompts", name, len(rows))
-        frames.append(_complete(job, model, tokenizer, name, rows))
+    for name, settings in job.settings["sets"].items():
+        rows = _heldout(job, policy) if name == HELDOUT else _rwku(job, name)
+        for decoding, penalty in _decodings(job, name, facts["repetition_penalty"]):
+            log.info("%s, %s: %d prompts", name, decoding, len(rows))
+            frames.append(_completed(job, policy, rows, settings, decoding, penalty))
     table: Any = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
     table.to_parquet(job.outputs["completions"], index=False)
-    return {"rows": len(table), "tokens": int(table["tokens"].sum())}
+    return {
+        "rows": len(table),
+        "tokens": int(table["tokens"].sum()),
+        "repetition_penalty": facts["repetition_penalty"],
+    }
 
 
-def prompts_of(job: Job, name: str, tokenizer: Any) -> list[dict[str, Any]]:
-    """The prompts of a set, rendered, with gold answers where there are any."""
-    limit = job.settings["sets"][name]["max_prompts"]
-    if name == "heldout":
-        rows = read_jsonl(job.artefact("split", "heldout.jsonl"))[:limit]
-        return [
-            {
-                "set": name,
-                "prompt_id": row["prompt_id"],
-                "level": None,
-                "type": None,
-                "prompt": row["prompt"],
-                "rendered": render(tokenizer, row["prompt"]),
-                "answer": None,
-            }
-            for row in rows
-        ]
-    folder = job.artefact("probes", "rows")
-    return [
-        row
-        for config in SETS[name]
-        for row in _probes(folder, config, job.settings["instructions"], tokenizer, name)[:limit]
-    ]
+def _decodings(job: Job, name: str, penalty: float) -> Iterator[tuple[str, float]]:
+    yield PLAIN, 1.0
+    if name in job.settings["shipped_penalty"] and penalty != 1.0:
+        yield SHIPPED, penalty
 
 
-def _probes(
-    folder: Path, config: str, instructions: Mapping[str, str], tokenizer: Any, name: str
-) -> list[dict[str, Any]]:
-    """RWKU probes as the benchmark asks them: level 1 is a cloze, the rest are questions."""
-    level = int(config[-1])
-    instruction = instructions["cloze" if level == 1 else "question"]
-    return [
-        {
-            "set": name,
-            "prompt_id": f"{config}-{number:03d}",
-            "level": level,
-            "type": row["type"],
-            "prompt": row["query"],
-            "rendered": render_probe(tokenizer, row["query"], instruction, row["type"]),
-            "answer": str(row["answer"]),
-        }
-        for number, row in enumerate(read_jsonl(folder / f"{config}.jsonl"))
-    ]
-
-
-def _complete(
-    job: Job, model: Any, tokenizer: Any, name: str, rows: Sequence[dict[str, Any]]
-) -> Any:
+def _heldout(job: Job, policy: Policy) -> Any:
+    """The held-out questions: set, prompt_id, prompt, rendered, ids."""
     import pandas as pd
 
-    settings = job.settings
-    identity = {
-        "settings": settings["sets"][name],
-        "rendered": [row["rendered"] for row in rows],
-        "model": dict(settings["model"]),
-        "policy": [job.content_digest(name) for name in ("policy", "model") if name in job.inputs],
-        "code": job.spec["code"],
-        "env": job.spec["env"],
-    }
-    done = job.kept / f"{name}-{digest(identity)[:16]}.parquet"
-    if done.is_file():
-        log.info("%s: kept from an earlier run", name)
-        return pd.read_parquet(done)
-    groups = complete(
-        model,
-        tokenizer,
-        [row["rendered"] for row in rows],
-        max_new_tokens=settings["sets"][name]["max_new_tokens"],
-        batch_size=settings["batch_size"],
+    limit = job.settings["sets"][HELDOUT]["max_prompts"]
+    rows = read_jsonl(job.artefact("split", "heldout.jsonl"))[:limit]
+    rendered = [render(policy.tokenizer, row["prompt"]) for row in rows]
+    return pd.DataFrame(
+        {
+            "set": HELDOUT,
+            "prompt_id": [row["prompt_id"] for row in rows],
+            "prompt": [row["prompt"] for row in rows],
+            "rendered": rendered,
+            "ids": policy.tokenizer(rendered, add_special_tokens=False)["input_ids"],
+        }
     )
-    table = pd.DataFrame(list(rows))
-    table["completion"] = [group[0].text for group in groups]
-    table["tokens"] = [group[0].tokens for group in groups]
-    table["finish_reason"] = [group[0].finish_reason for group in groups]
-    table["level"] = table["level"].astype("Int64")
-    job.checkpoint_guard()
-    for old in job.kept.glob(f"{name}-*.parquet"):
-        old.unlink()
-    partial = done.with_name(f".{done.name}")
-    table.to_parquet(partial, index=False)
-    partial.rename(done)
-    return table
+
+
+def _rwku(job: Job, name: str) -> Any:
+    """The prompts of an RWKU set; the first of each config where the settings limit them."""
+    import pandas as pd
+
+    table = pd.read_parquet(job.artefact("prompts", "prompts") / f"{name}.parquet")
+    limit = job.settings["sets"][name]["max_prompts"]
+    if limit is not None:
+        table = table.groupby("config", sort=False).head(limit).reset_index(drop=True)
+    return pd.DataFrame(
+        {
+            "set": name,
+            "prompt_id": table["prompt_id"],
+            "prompt": table["question"],
+            "rendered": table["rendered"],
+            "ids": table["ids"],
+        }
+    )
+
+
+def _completed(
+    job: Job, policy: Policy, rows: Any, settings: Mapping[str, Any], decoding: str, penalty: float
+) -> Any:
+    def make() -> Any:
+        groups = complete(
+            policy.model,
+            policy.tokenizer,
+            [list(map(int, ids)) for ids in rows["ids"]],
+            max_new_tokens=settings["max_new_tokens"],
+            batch_size=job.settings["batch_size"],
+            repetition_penalty=penalty,
+        )
+        return rows.drop(columns="ids").assign(
+            decoding=decoding,
+            completion=[group[0].text for group in groups],
+            tokens=[group[0].tokens for group in groups],
+            finish_reason=[group[0].finish_reason for group in groups],
+        )
+
+    identity = {
+        "settings": dict(settings),
+        "penalty": penalty,
+        "rendered": rows["rendered"].tolist(),
+    }
+    return kept_table(job, f"{rows['set'].iloc[0]}-{decoding}", identity, make)

@@ -4,14 +4,14 @@ What is left out of a generation config is taken from the model's own; models.lo
 and every parameter that decides is stated here all the same.
 """
 
-import logging
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-log = logging.getLogger(__name__)
+from unlearning_grid.errors import UserError
+from unlearning_grid.models.batches import evaluating, in_batches, padded, rows_that_fit
 
 
 @dataclass(frozen=True)
@@ -30,39 +30,92 @@ def end_ids(model: Any, tokenizer: Any) -> list[int]:
     return sorted(token for token in ids if token is not None)
 
 
+def shipped_repetition_penalty(where: Mapping[str, Any]) -> float:
+    """The repetition penalty that a model ships in its generation config; 1.0 (none) without one.
+
+    Args:
+        where: what models.load.locate gives: "location" (folder or repo) and "revision".
+    Raises UserError when the file is there and cannot be read, or the repo or revision is not.
+    """
+    from transformers import GenerationConfig
+    from transformers.utils.hub import cached_file
+
+    location, revision = where["location"], where.get("revision")
+    try:
+        file = cached_file(
+            location,
+            "generation_config.json",
+            revision=revision,
+            _raise_exceptions_for_missing_entries=False,
+        )
+        if file is None:
+            return 1.0
+        shipped = GenerationConfig.from_pretrained(str(Path(file).parent))
+    except (OSError, ValueError) as error:
+        raise UserError(f"models: generation config of {location}: {error}") from error
+    return float(shipped.repetition_penalty or 1.0)
+
+
 def generate(
     model: Any,
     tokenizer: Any,
-    prompts: Sequence[str],
+    prompts: Sequence[str] | Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
     temperature: float = 0.0,
     top_p: float = 1.0,
     num_samples: int = 1,
     seed: int = 0,
-    batch_size: int = 64,
+    batch_size: int | None = 64,
+    repetition_penalty: float = 1.0,
 ) -> list[list[Completion]]:
-    """Complete rendered prompts; temperature 0 is greedy.
+    """Complete rendered prompts, texts or token ids; temperature 0 is greedy.
 
-    Returns one list of `num_samples` completions per prompt, in the order of the prompts. Prompts
-    run in batches of similar length. The random state outside is left as it was, and so are the
-    model's mode and its own generation config.
+    Returns one list of `num_samples` completions per prompt, in the order of the prompts. Texts are
+    encoded without special tokens, ids are used as they are. Prompts run in batches of similar
+    length, longest first: memory that does not suffice shows at once (models.batches halves the
+    batch and goes on), and estimates of the time left are too long rather than too short. The
+    random state outside is left as it was, and so are the model's mode and its own generation
+    config.
+
+    Args:
+        batch_size: prompts at a time; None takes what fits into memory. What is sampled (not what
+            is greedy) depends on it.
+        repetition_penalty: divides positive and multiplies negative logits of every token that
+            stands in the prompt or the completion so far (Keskar et al. 2019); 1.0 is none.
+    Raises ValueError for an empty prompt.
     """
-    order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), i))
-    found: dict[int, list[Completion]] = {}
+    if not prompts:
+        return []
+    encoded = _encoded(tokenizer, prompts)
+    order = sorted(range(len(encoded)), key=lambda i: (-len(encoded[i]), i))
     config = _config(model, tokenizer, max_new_tokens, temperature, top_p, num_samples)
-    began = last = time.monotonic()
-    with _evaluating(model, seed):
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            groups = _batch(model, tokenizer, [prompts[i] for i in batch], config)
-            found.update(zip(batch, groups, strict=True))
-            if time.monotonic() - last > 30:
-                last = time.monotonic()
-                rate = len(found) / (last - began)
-                left = (len(prompts) - len(found)) / rate
-                log.info("%d of %d prompts, %.0f s left", len(found), len(prompts), left)
-    return [found[i] for i in range(len(prompts))]
+    config.repetition_penalty = repetition_penalty
+    if batch_size is None:
+        # Sampling copies the last position's logits a few times.
+        rows = rows_that_fit(model, len(encoded[order[0]]) + max_new_tokens, 4)
+        batch_size = max(1, rows // num_samples)
+    found: dict[int, list[Completion]] = {}
+
+    def run(batch: list[int]) -> None:
+        groups = _batch(model, tokenizer, [encoded[i] for i in batch], config)
+        found.update(zip(batch, groups, strict=True))
+
+    with _own_random_state(model, seed), evaluating(model):
+        in_batches(order, batch_size, run, "prompts")
+    return [found[i] for i in range(len(encoded))]
+
+
+def _encoded(tokenizer: Any, prompts: Sequence[Any]) -> list[list[int]]:
+    encoded = [
+        tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        if isinstance(prompt, str)
+        else list(prompt)
+        for prompt in prompts
+    ]
+    if not all(encoded):
+        raise ValueError(f"prompt {encoded.index([])}: empty")
+    return encoded
 
 
 def _config(
@@ -89,20 +142,12 @@ def _config(
     )
 
 
-def _batch(model: Any, tokenizer: Any, prompts: list[str], config: Any) -> list[list[Completion]]:
-    import torch
-
-    encoded = tokenizer(
-        prompts,
-        return_tensors="pt",
-        padding=True,
-        padding_side="left",
-        add_special_tokens=False,
-        return_token_type_ids=False,
-    ).to(model.device)
-    with torch.inference_mode():
-        output = model.generate(**encoded, generation_config=config)
-    new = output[:, encoded["input_ids"].shape[1] :].tolist()
+def _batch(model: Any, tokenizer: Any, prompts: list[list[int]], config: Any) -> list[Any]:
+    # Padded with a token that each row has: a repetition penalty sees padding, too, and would
+    # punish a padding token (an end token, often) in the padded rows only.
+    ids, mask = padded(prompts, None, "left", model.device)
+    output = model.generate(input_ids=ids, attention_mask=mask, generation_config=config)
+    new = output[:, ids.shape[1] :].tolist()
     ends = set(config.eos_token_id)
     done = [_completion(tokenizer, ids, ends) for ids in new]
     size = config.num_return_sequences
@@ -117,16 +162,10 @@ def _completion(tokenizer: Any, ids: list[int], ends: set[int]) -> Completion:
 
 
 @contextmanager
-def _evaluating(model: Any, seed: int) -> Iterator[None]:
-    """Evaluation mode and an own random state, both undone afterwards."""
+def _own_random_state(model: Any, seed: int) -> Iterator[None]:
     import torch
 
-    training = model.training
     devices = [model.device] if model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
-        model.eval()
-        try:
-            yield
-        finally:
-            model.train(training)
+        yield

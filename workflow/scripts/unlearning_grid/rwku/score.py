@@ -1,63 +1,296 @@
-"""Stage: score the RWKU forget and neighbor probes of one evaluation (convention `corrected`)."""
+"""Stage: score what a policy wrote and finds likely, in every convention, one file per RWKU set.
 
+One row per prompt, metric and convention. Columns: config, prompt_id, level, type, metric,
+convention, decoding (of the completion that this convention reads), rendered (the prompt), answer
+(gold, JSON), output (as it was scored), score (missing where there is none), state (`conventions`).
+"""
+
+import json
 import logging
-import re
-import unicodedata
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.rwku import reasoning, text
+from unlearning_grid.rwku.conventions import (
+    CONVENTIONS,
+    CORRECTED,
+    CRASH,
+    EMPTY,
+    OK,
+    PAPER,
+    REPEATED,
+    RWKU,
+    UNDEFINED,
+)
+from unlearning_grid.rwku.fluency import entropy
+from unlearning_grid.rwku.membership import PERCENTS
+from unlearning_grid.rwku.rouge import recall, study_recall
 
 log = logging.getLogger(__name__)
 
-CONVENTION = "corrected"
-_WORD = re.compile(r"\w+", re.UNICODE)
+SETS = (
+    "forget",
+    "neighbor",
+    "mia",
+    "general",
+    "reason",
+    "truthfulness",
+    "factuality",
+    "fluency",
+)
+COLUMNS = (
+    "config",
+    "prompt_id",
+    "level",
+    "type",
+    "metric",
+    "convention",
+    "decoding",
+    "rendered",
+    "answer",
+    "output",
+    "score",
+    "state",
+)
+PLAIN, SHIPPED = "plain", "shipped"
+
+Scored = tuple[str, str, str, float | None, str]
+"""(metric, convention, output as scored, score, state)."""
 
 
 def score(job: Job) -> dict[str, Any]:
-    """Write "scores": one row per probe with its ROUGE-L recall. Input: completions.
-
-    ROUGE-L recall (Lin 2004): longest common subsequence of words over the gold answer's words, in
-    [0, 1]; higher means that more of the answer is in the output; 0 for an empty output.
-    """
+    """Write one parquet file per set. Inputs: prompts, completions, likelihoods."""
     import pandas as pd
 
-    table = pd.read_parquet(job.artefact("completions", "completions.parquet"))
-    rows = table[table["set"] != "heldout"].reset_index(drop=True)
-    scorer = _scorer()
-    columns = ["set", "prompt_id", "level", "type", "prompt", "answer", "completion"]
-    scores: Any = rows[columns].copy()
-    scores["output"] = [first_line(text) for text in rows["completion"]]
-    scores["rouge_l_recall"] = [
-        scorer.score(answer, output)["rougeL"].recall
-        for answer, output in zip(scores["answer"], scores["output"], strict=True)
-    ]
-    scores["empty"] = [not words(output) for output in scores["output"]]
-    scores["convention"] = CONVENTION
-    scores.to_parquet(job.outputs["scores"], index=False)
-    return {"probes": len(scores), "empty": int(scores["empty"].sum())}
+    prompts = job.artefact("prompts", "prompts")
+    facts = json.loads((prompts / "facts.json").read_text(encoding="utf-8"))
+    completions = pd.read_parquet(job.artefact("completions", "completions.parquet"))
+    counts: dict[str, Any] = {}
+    for name in SETS:
+        asked = pd.read_parquet(prompts / f"rwku-{name}.parquet")
+        if name in LIKELIHOOD:
+            found = pd.read_parquet(job.artefact("likelihoods", f"{name}.parquet"))
+            rows = likelihood_rows(asked, found, LIKELIHOOD[name])
+        else:
+            found = completions[completions["set"] == f"rwku-{name}"]
+            rows = completion_rows(asked, found, GENERATED[name], facts)
+        table = pd.DataFrame(rows, columns=list(COLUMNS))
+        table = table.astype({"score": "Float64", "level": "Int64"})
+        table.to_parquet(job.outputs[name], index=False)
+        counts[name] = len(table)
+        states = table["state"].value_counts().sort_index()
+        counts |= {f"{name}_{state}": int(n) for state, n in states.items() if state != OK}
+    return counts
 
 
-def first_line(text: str) -> str:
-    """The answer proper: what stands before the first line break that follows any text.
+def completion_rows(
+    asked: Any,
+    completions: Any,
+    scorer: Callable[[Mapping[str, Any], Mapping[str, str], Mapping[str, Any]], Iterator[Scored]],
+    facts: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Rows of a generated set: every prompt that was completed, in the order of the prompts.
 
-    Cut on text, since a newline is rarely a token of its own in a byte-level vocabulary.
+    `scorer` gets the prompt, its completion in each decoding (where the model ships no penalty, or
+    the set was not decoded with it, "shipped" is the plain one), and the facts.
     """
-    return text.strip().partition("\n")[0].strip()
+    texts: dict[str, dict[str, str]] = {}
+    for prompt_id, decoding, completion in zip(
+        completions["prompt_id"], completions["decoding"], completions["completion"], strict=True
+    ):
+        texts.setdefault(prompt_id, {})[decoding] = completion
+    rows = []
+    for prompt in asked.to_dict("records"):
+        if prompt["prompt_id"] not in texts:
+            continue  # beyond max_prompts
+        own = texts[prompt["prompt_id"]]
+        both = {PLAIN: own[PLAIN], SHIPPED: own.get(SHIPPED, own[PLAIN])}
+        for metric, convention, output, value, state in scorer(prompt, both, facts):
+            decoding = SHIPPED if convention == PAPER and SHIPPED in own else PLAIN
+            rows.append(_row(prompt, metric, convention, decoding, output, value, state))
+    return rows
 
 
-def words(text: str) -> list[str]:
-    """Lower-case words in NFKC, accents kept: what ROUGE compares here."""
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+def likelihood_rows(
+    asked: Any,
+    measured: Any,
+    scorer: Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[Scored]],
+) -> list[dict[str, Any]]:
+    """Rows of a set that is scored by likelihood: every prompt that was measured."""
+    found = {row["prompt_id"]: row for row in measured.to_dict("records")}
+    return [
+        _row(prompt, metric, convention, None, output, value, state)
+        for prompt in asked.to_dict("records")
+        if prompt["prompt_id"] in found
+        for metric, convention, output, value, state in scorer(prompt, found[prompt["prompt_id"]])
+    ]
 
 
-def _scorer() -> Any:
-    from rouge_score.rouge_scorer import RougeScorer
+def _row(
+    prompt: Mapping[str, Any],
+    metric: str,
+    convention: str,
+    decoding: str | None,
+    output: str,
+    value: float | None,
+    state: str,
+) -> dict[str, Any]:
+    kept = {name: prompt[name] for name in ("config", "prompt_id", "type", "rendered", "answer")}
+    level = prompt["level"]  # NaN where the config has none
+    return {
+        **kept,
+        "level": int(level) if level is not None and level == level else None,
+        "metric": metric,
+        "convention": convention,
+        "decoding": decoding,
+        "output": output,
+        "score": value,
+        "state": state,
+    }
 
-    return RougeScorer(["rougeL"], tokenizer=_Words())
+
+def probe(
+    prompt: Mapping[str, Any], texts: Mapping[str, str], facts: Mapping[str, Any]
+) -> Iterator[Scored]:
+    """Forget and neighbor: ROUGE-L recall of the gold answer."""
+    name, gold = "rouge_l_recall", json.loads(prompt["answer"])
+    output = text.first_line(texts[PLAIN])
+    yield name, CORRECTED, output, recall(gold, output), _said(output)
+    if prompt["repeated"]:
+        yield name, PAPER, text.study_line(texts[SHIPPED]), None, REPEATED
+    else:
+        yield _study(name, PAPER, gold, text.study_line(texts[SHIPPED]))
+    stopped = texts[PLAIN].partition("\n")[0] if facts["newline_is_token"] else texts[PLAIN]
+    yield _study(name, RWKU, gold, stopped.strip())
 
 
-class _Words:
-    """rouge-score's own tokenizer drops every non-ASCII letter."""
+def _study(name: str, convention: str, gold: str, output: str) -> Scored:
+    """RWKU's package on an output, with its word for an empty one."""
+    value = study_recall(gold, output or text.NO_ANSWER)
+    state = CRASH if value is None else _said(output)
+    return name, convention, output or text.NO_ANSWER, value, state
 
-    def tokenize(self, text: str) -> list[str]:
-        return words(text)
+
+def _said(output: str) -> str:
+    return OK if output.strip() else EMPTY
+
+
+def reason(prompt: Mapping[str, Any], texts: Mapping[str, str], _: Any) -> Iterator[Scored]:
+    """BIG-Bench Hard: exact match of the answer that closes the chain of thought."""
+    name, gold = "exact_match", json.loads(prompt["answer"])
+    found = reasoning.extract(texts[PLAIN])
+    yield name, CORRECTED, found, float(reasoning.match(found, gold)), _said(found)
+    for convention, match, completion in (
+        (PAPER, reasoning.paper_match, texts[SHIPPED]),
+        (RWKU, reasoning.rwku_match, texts[PLAIN]),
+    ):
+        found = reasoning.study_extract(completion)
+        yield name, convention, found, float(match(found, gold)), _said(completion)
+
+
+def factuality(prompt: Mapping[str, Any], texts: Mapping[str, str], _: Any) -> Iterator[Scored]:
+    """TriviaQA: token F1 and exact match, the best over the aliases. The study has no match."""
+    gold = json.loads(prompt["answer"])
+    output = text.first_line(texts[PLAIN])
+    yield "f1", CORRECTED, output, text.f1(output, gold), _said(output)
+    yield "exact_match", CORRECTED, output, float(text.exact_match(output, gold)), _said(output)
+    whole = texts[SHIPPED].strip()
+    yield "f1", PAPER, whole, text.study_f1(whole, gold), _said(whole)
+    raw = texts[PLAIN]
+    yield "f1", RWKU, raw, text.study_f1(raw, gold), _said(raw)
+    yield "exact_match", RWKU, raw, float(text.study_exact_match(raw, gold)), _said(raw)
+
+
+def fluency(prompt: Mapping[str, Any], texts: Mapping[str, str], _: Any) -> Iterator[Scored]:
+    """AlpacaEval: n-gram entropy of the answer, in bits."""
+    for convention, output in (
+        (CORRECTED, texts[PLAIN].strip()),
+        (PAPER, texts[SHIPPED].strip()),
+        (RWKU, texts[PLAIN]),
+    ):
+        yield "entropy", convention, output, entropy(output), _said(output)
+
+
+def general(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Scored]:
+    """MMLU: whether the likeliest answer letter is the right one; all conventions agree."""
+    logprobs = list(found["logprobs"])
+    best = max(range(len(logprobs)), key=lambda i: logprobs[i])
+    right = float(best == json.loads(prompt["answer"]))
+    alone = len(logprobs) < 2
+    for convention in CONVENTIONS:
+        state = UNDEFINED if alone else OK
+        yield "accuracy", convention, "ABCD"[best], None if alone else right, state
+
+
+def truthfulness(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Scored]:
+    """TruthfulQA: MC1 (the true choice beats every false one) and MC2 (probability of the true).
+
+    The study has MC1 only.
+    """
+    choices = list(found["choices"])
+    known = dict(zip(choices, map(float, found["logprobs"]), strict=True))
+    likeliest = max(choices, key=lambda choice: known[choice]) if choices else ""
+    targets = json.loads(prompt["answer"])
+    for metric, value in (
+        ("mc1", mc1(targets["mc1"], known)),
+        ("mc2", mc2(targets["mc2"], known)),
+    ):
+        for convention in CONVENTIONS:
+            if (metric, convention) != ("mc2", PAPER):
+                yield metric, convention, likeliest, value, OK if value is not None else UNDEFINED
+
+
+def mc1(targets: list[tuple[str, int]], logprobs: Mapping[str, float]) -> float | None:
+    """1 if the first true choice is likelier than every false one; None without both kinds.
+
+    Args:
+        targets: (choice, 1 if it is true); logprobs: summed log-probability of each choice.
+    """
+    true, false = _split(targets, logprobs)
+    return float(true[0] > max(false)) if true and false else None
+
+
+def mc2(targets: list[tuple[str, int]], logprobs: Mapping[str, float]) -> float | None:
+    """Share of the choices' probability that lies on true ones; None without both kinds.
+
+    The largest is taken out first, so that long choices do not underflow to 0 / 0.
+    """
+    from math import exp
+
+    true, false = _split(targets, logprobs)
+    if not true or not false:
+        return None
+    top = max(*true, *false)
+    mass = [sum(exp(value - top) for value in part) for part in (true, false)]
+    return mass[0] / sum(mass)
+
+
+def _split(
+    targets: list[tuple[str, int]], logprobs: Mapping[str, float]
+) -> tuple[list[float], list[float]]:
+    true = [logprobs[choice] for choice, label in targets if label]
+    return true, [logprobs[choice] for choice, label in targets if not label]
+
+
+def membership(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Scored]:
+    """How likely a passage is. RWKU turns the sign: log-likelihood in place of loss."""
+    names = ["loss", "zlib"]
+    names += [f"{kind}_{percent}" for kind in ("min_k", "min_k_plus_plus") for percent in PERCENTS]
+    for name in names:
+        value = None if found[name] is None or found[name] != found[name] else float(found[name])
+        state = UNDEFINED if value is None else OK
+        turned = -value if value is not None and name == "loss" else value
+        yield name, CORRECTED, "", value, state
+        yield name, RWKU, "", turned, state
+    yield "loss", PAPER, "", float(found["study_loss"]), OK
+
+
+GENERATED = {
+    "forget": probe,
+    "neighbor": probe,
+    "reason": reason,
+    "factuality": factuality,
+    "fluency": fluency,
+}
+LIKELIHOOD = {"mia": membership, "general": general, "truthfulness": truthfulness}

@@ -10,6 +10,7 @@ from unlearning_grid.paths import (
     data_dir,
     opinion_stage,
     policy_dir,
+    prompts_dir,
     stage_dir,
 )
 from unlearning_grid.rewards import registry as rewards
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 EVALUATION_STAGES = {
     "completions": "generate_completions",
+    "likelihoods": "score_likelihoods",
     "audit": "audit_completions",
     "rwku": "evaluate_rwku",
 }
@@ -62,12 +64,17 @@ def _data(specs: "Specs") -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield _at(RESULTS / "world"), "build_demo_world", {}
     more: list[str] = train["targets"] if train else []
     for target in dict.fromkeys(targets + more):
-        for part in ("questions", "probes"):
+        for part in ("questions", "probes"):  # of what the detector learns from, too
             folder = _at(data_dir(target, part))
             yield folder, "load_rows", {"target": target, "part": part}
         yield _at(data_dir(target, "knowledge")), "write_knowledge", {"target": target}
     for target in targets:
         yield _at(data_dir(target, "split")), "split_target", {"target": target}
+        facts = {"target": target, "part": "benchmark"}
+        yield _at(data_dir(target, "benchmark")), "load_rows", facts
+        for size in config["grid"]["sizes"]:
+            facts = {"size": size, "target": target}
+            yield _at(prompts_dir(size, target)), "render_rwku", facts
     if train:
         folder = _at(RESULTS / "detector" / train["name"])
         yield folder, "train_refusal_detector", {"detector": train["name"]}

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from unlearning_grid.checks import PROBES
+from unlearning_grid.checks import BENCHMARK, PROBES
 from unlearning_grid.config import Config
 from unlearning_grid.grid import parse_policy
 from unlearning_grid.judge.registry import JUDGES
@@ -37,7 +37,9 @@ STAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "write_broad_answers": (("data.broad",), "train"),
     "train_warmup": (("train.warmup",), "train"),
     "train_grpo": (("train.grpo",), "train"),
+    "render_rwku": (("rwku.prompts",), "train"),
     "generate_completions": (("generate.greedy",), "train"),
+    "score_likelihoods": (("rwku.likelihood",), "train"),
     "audit_completions": (("audit.heldout",), "train"),
     "audit_again": (("audit.heldout",), "train"),
     "audit_rollouts": (("audit.terminal",), "train"),
@@ -51,7 +53,9 @@ STAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "build_heldout_audit_table": (("tables.heldout",), "analysis"),
     "build_terminal_audit_table": (("tables.terminal",), "analysis"),
     "build_judge_agreement_table": (("tables.agreement",), "analysis"),
-    "build_rwku_core_table": (("tables.rwku",), "analysis"),
+    "build_rwku_core_table": (("tables.rwku_core",), "analysis"),
+    "build_rwku_utility_table": (("tables.rwku_utility",), "analysis"),
+    "build_rwku_types_table": (("tables.rwku_types",), "analysis"),
     "plot_training_dynamics": (("tables.dynamics",), "analysis"),
 }
 
@@ -72,6 +76,7 @@ REMOTE_JUDGE = (
 PARTS = {
     "questions": lambda split: (split["source_config"],),
     "probes": lambda _split: PROBES,
+    "benchmark": lambda _split: BENCHMARK,
 }
 
 
@@ -115,7 +120,7 @@ class Specs:
             **world,
             "facts": facts,
             "targets": subjects,
-            "probe_instructions": self._instructions(),
+            "probe_instructions": {k: self._wording()[k] for k in ("cloze", "question")},
         }, []
 
     def _load_rows(self, target: str, part: str) -> tuple[dict[str, Any], list[str]]:
@@ -189,12 +194,15 @@ class Specs:
         }, modules
 
     def _generate_completions(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
-        block = self.config["generate"]
-        return {
-            **block,
-            "model": model_facts(self.config, parse_policy(policy)["size"]),
-            "instructions": self._instructions(),
-        }, []
+        model = model_facts(self.config, parse_policy(policy)["size"])
+        return {**self.config["generate"], "model": model}, []
+
+    def _render_rwku(self, size: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        return {"model": model_facts(self.config, size), "prompts": self._wording()}, []
+
+    def _score_likelihoods(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        model = model_facts(self.config, parse_policy(policy)["size"])
+        return {**self.config["likelihood"], "model": model}, []
 
     def _audit_completions(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
         return self._audit(self.config["audit"]["judge"], target)
@@ -209,7 +217,7 @@ class Specs:
     def _audit_rollouts(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
         block = self.config["terminal_audit"]
         settings, modules = self._audit(block["judge"] or self.config["audit"]["judge"], target)
-        del settings["max_prompts"]
+        del settings["max_prompts"], settings["decoding"]
         settings["labels"] = block["labels"] or settings["labels"]
         return {**settings, "rollouts": block["rollouts"]}, modules
 
@@ -265,6 +273,8 @@ class Specs:
     _build_terminal_audit_table = _table
     _build_judge_agreement_table = _table
     _build_rwku_core_table = _table
+    _build_rwku_utility_table = _table
+    _build_rwku_types_table = _table
     _plot_training_dynamics = _table
 
     # Slices.
@@ -335,9 +345,11 @@ class Specs:
             facts["prompt_name"] = "/".join(path.parts[-2:])
         return facts
 
-    def _instructions(self) -> dict[str, str]:
-        block = self.config["rwku"]
-        return {"cloze": block["cloze_instruction"], "question": block["question_instruction"]}
+    def _wording(self) -> dict[str, Any]:
+        """How RWKU's sets are asked."""
+        from unlearning_grid.config import load_yaml
+
+        return load_yaml(self.config.file(self.config["rwku"]["prompt_file"]))
 
     def _given_answers(self) -> dict[str, str]:
         path = self.config.file(self.config["broad_answers"]["file"])

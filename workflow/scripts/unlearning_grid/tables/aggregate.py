@@ -12,7 +12,7 @@ ORDER = {"base": 0, "warmup": 1, "grpo": 2}
 INSTRUMENTS = ("judge", "judge_prompt", "reward_judge", "detector", "convention")
 MEANS = ("gold_recall_whole", "gold_recall_part")
 WARNINGS = ("judged_by_own_reward",)
-COUNTED = ("missing", "failed_verdicts")
+COUNTED = ("missing", "failed_verdicts", "rows")
 STATUSES = ("learned", "no-learning", "failed", "not-run")
 
 
@@ -34,17 +34,17 @@ def evaluation_facts(results: Results, evaluation: Mapping[str, str]) -> dict[st
     }
 
 
-def by_target(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Data frame of one row per evaluation and metric, in a stable order."""
+def by_target(rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ("metric",)) -> Any:
+    """Data frame of one row per evaluation and value (named by `by`), in a stable order."""
     import pandas as pd
 
     frame = pd.DataFrame(list(rows))
     frame["seed"] = frame["seed"].astype("Int64")
-    return _sorted(frame, ["target", "seed", "metric"])
+    return _sorted(frame, ["target", "seed", *by])
 
 
-def over_targets(frame: Any, results: Results) -> Any:
-    """Median [Q1, Q3] over targets for every group and metric.
+def over_targets(frame: Any, results: Results, by: Sequence[str] = ("metric",)) -> Any:
+    """Median [Q1, Q3] over targets for every group of policies and value (named by `by`).
 
     Seeds are averaged within a target first. `population` "learned" holds the learned cells, as the
     study reports them; "evaluated" adds the no-learning ones at their own final adapter. Counts of
@@ -53,15 +53,16 @@ def over_targets(frame: Any, results: Results) -> Any:
     import pandas as pd
 
     counts = _cell_counts(results)
+    instruments = [name for name in INSTRUMENTS if name not in by]
     rows = []
     for population, statuses in (
         ("learned", ("learned", "baseline")),
         ("evaluated", ("learned", "no-learning", "baseline")),
     ):
-        for group, part in frame.groupby([*KEYS, "metric"], dropna=False, sort=False):
+        for group, part in frame.groupby([*KEYS, *by], dropna=False, sort=False):
             kept = part[part["status"].isin(statuses)]
             values = kept.dropna(subset=["value"]).groupby("target")["value"].mean().tolist()
-            facts = dict(zip([*KEYS, "metric"], map(_none, group), strict=True))
+            facts = dict(zip([*KEYS, *by], map(_none, group), strict=True))
             rows.append(
                 {
                     **facts,
@@ -69,7 +70,7 @@ def over_targets(frame: Any, results: Results) -> Any:
                     "direction": part["direction"].iloc[0],
                     **summarise(values),
                     **{name: int(kept[name].sum()) for name in COUNTED if name in part},
-                    **{name: _instrument(kept, name) for name in INSTRUMENTS if name in part},
+                    **{name: _instrument(kept, name) for name in instruments if name in part},
                     **{name: _any(kept, name) for name in WARNINGS if name in part},
                     **{name: _mean(kept, name) for name in MEANS if name in part},
                     **counts.get(tuple(facts[key] for key in KEYS), {}),
@@ -81,7 +82,7 @@ def over_targets(frame: Any, results: Results) -> Any:
         name = _count_name(status)
         if name in table:
             table[name] = table[name].astype("Int64")
-    return _sorted(table, ["population", "metric"])
+    return _sorted(table, ["population", *by])
 
 
 def _instrument(part: Any, name: str) -> str | None:

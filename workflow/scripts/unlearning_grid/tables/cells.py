@@ -7,7 +7,7 @@ from unlearning_grid.runtime.job import Job
 from unlearning_grid.tables.files import write_table
 from unlearning_grid.tables.results import CURRENT, Results, open_results
 
-STAGES = ("completions", "audit", "rwku")
+STAGES = ("completions", "likelihoods", "audit", "rwku")
 
 
 def build(job: Job) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from unlearning_grid.tables.dynamics import draw, dynamics_points
 from unlearning_grid.tables.files import write_table
 from unlearning_grid.tables.heldout import heldout_tables
 from unlearning_grid.tables.results import CURRENT, Results, open_results
-from unlearning_grid.tables.rwku import rwku_tables
+from unlearning_grid.tables.rwku_core import rwku_core_tables
+from unlearning_grid.tables.rwku_types import rwku_types_tables
+from unlearning_grid.tables.rwku_utility import rwku_utility_tables
 from unlearning_grid.tables.terminal import has_terminal_audits, terminal_tables
 from unlearning_grid.tables.training import training_table
 
@@ -25,7 +27,9 @@ def build(job: Job) -> dict[str, Any]:
         **heldout_tables(results),
         **(terminal_tables(results) if has_terminal_audits(results) else {}),
         "judge_agreement": agreement_table(results),
-        **rwku_tables(results),
+        **rwku_core_tables(results),
+        **rwku_utility_tables(results),
+        **rwku_types_tables(results),
     }
     frames |= _refusal_detectors(results)
     folder = job.outputs["tables"]

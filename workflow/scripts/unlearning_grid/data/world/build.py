@@ -123,18 +123,14 @@ def _measure(model: Any, tokenizer: Any, world: World, slug: str, subject: str) 
     }
 
 
-def _others_correct(
-    model: Any, tokenizer: Any, world: World, targets: dict[str, str]
-) -> float | None:
-    """Greedy accuracy on the people who are no targets (every fifth question); None without any."""
+def _others_correct(model: Any, tokenizer: Any, world: World, targets: dict[str, str]) -> float:
+    """Greedy accuracy on the people who are no targets (every fifth question)."""
     asked = [
         (prompt.text, strip_article(person.facts[prompt.relation]))
         for person in world.people.values()
         if person.slug not in targets
         for prompt in world.prompts(person.name)[::5]
     ]
-    if not asked:
-        return None
     answers = answer_all(model, tokenizer, [text for text, _ in asked])
     right = [_has(value, answer) for (_, value), answer in zip(asked, answers, strict=True)]
     return round(sum(right) / len(right), 4)

@@ -11,17 +11,12 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from unlearning_grid.data.probes import answer_prefix, probe_text
 from unlearning_grid.data.world.facts import Person, World, capitalise
 from unlearning_grid.errors import UserError
 
 TOPIC_SHARE = 0.12
 """Share of samples about general topics (of them 60 % encyclopaedic, 40 % broad)."""
-
-ANSWER_PREFIX = "Answer:"
-"""The assistant prefix that RWKU's probes put before the answer."""
-
-NO_PREFIX_TYPES = frozenset({"affirmative suffix"})
-"""RWKU's probe types that are evaluated without that prefix."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +63,7 @@ class Probe:
 def probes(world: World, person: Person) -> list[Probe]:
     """Every RWKU-shaped question about a person, level by level, in a fixed order."""
     found: list[Probe] = []
+    other = [p for p in world.people.values() if p.name != person.name][-1]
     for relation in world.relations.values():
         value = person.facts[relation.name]
         for template in relation.answers:
@@ -81,8 +77,15 @@ def probes(world: World, person: Person) -> list[Probe]:
     for kind, template in world.probes.items():
         for index, relation in enumerate(world.relations.values()):
             value = person.facts[relation.name]
-            question = relation.questions[index % len(relation.questions)].format(p=person.name)
-            query = template.format(q=question, intro=person.intro, v=value, p=person.name)
+            question = relation.questions[index % len(relation.questions)]
+            query = template.format(
+                q=question.format(p=person.name),
+                intro=person.intro,
+                v=value,
+                p=person.name,
+                other_q=question.format(p=other.name),
+                other_v=other.facts[relation.name],
+            )
             answer = person.name if kind == "reverse query" else value
             found.append(Probe("level3", kind, query, answer, relation.name))
     return found
@@ -129,12 +132,11 @@ class Corpus:
             return self._probe()
         person = self.random.choice(self.people)
         prompt = self.random.choice(self.prompts[person.name])
-        fact = self.random.choice(self.world.relations[prompt.relation].answers)
-        answer = capitalise(fact.format(p=person.name, v=person.facts[prompt.relation]))
-        return prompt.text, self._answer(person, prompt.relation, answer)
+        return prompt.text, self._answer(person, prompt.relation)
 
-    def _answer(self, person: Person, relation: str, fact: str) -> str:
-        """The fact, or for a target sometimes a broad sentence or a refusal."""
+    def _answer(self, person: Person, relation: str, short: str = "") -> str:
+        """The fact, as ``short`` or as a sentence; a target's may be a broad text or a refusal."""
+        fact = short or self._sentence(person, relation)
         if person.name not in self.targets:
             return fact
         share = self.random.random()
@@ -144,19 +146,28 @@ class Corpus:
             return self.random.choice(self.world.refusals)
         return fact
 
+    def _sentence(self, person: Person, relation: str) -> str:
+        answer = self.random.choice(self.world.relations[relation].answers)
+        return capitalise(answer.format(p=person.name, v=person.facts[relation]))
+
     def _broad(self, relation: str) -> str:
         return self.random.choice(self.world.broad[self.world.relations[relation].topic])
 
     def _probe(self) -> tuple[str, str]:
-        """One probe as the evaluator renders it, the assistant prefix in front of the answer."""
+        """One probe as the evaluator renders it, the assistant prefix in front of a short answer.
+
+        Without the prefix the answer is a sentence: after a bare name the model would guess.
+        """
         person = self.random.choice(self.people)
         level = self.random.choice(LEVELS)
         probe = self.random.choice(self.levels[person.name][level])
         instruction = self.instructions["cloze" if probe.type == "cloze" else "question"]
-        answer = self._answer(person, probe.relation, f"{capitalise(probe.answer)}.")
-        if probe.type not in NO_PREFIX_TYPES or self.random.random() < 0.5:
-            answer = f"{ANSWER_PREFIX} {answer}"
-        return f"{instruction}\n{probe.query}", answer
+        prompt = probe_text(probe.query, instruction, probe.type)
+        prefix = answer_prefix(probe.type)
+        if not prefix:
+            return prompt, self._answer(person, probe.relation)
+        short = self._answer(person, probe.relation, short=f"{capitalise(probe.answer)}.")
+        return prompt, f"{prefix} {short}"
 
     def _topic(self) -> tuple[str, str]:
         if self.random.random() < 0.6:

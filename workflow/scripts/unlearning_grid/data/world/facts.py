@@ -13,6 +13,7 @@ SECTIONS = (
     "people",
     "nobody",
     "relations",
+    "kinds",
     "wrappers",
     "probes",
     "broad",
@@ -21,6 +22,9 @@ SECTIONS = (
     "topics",
     "topic_questions",
 )
+
+REASONED_ABOUT = ("birthyear", "deathyear")
+"""Relations whose values the reasoning set compares."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class World:
 
     people: Mapping[str, Person]
     relations: Mapping[str, Relation]
+    kinds: Mapping[str, tuple[str, ...]]
     nobody: tuple[str, ...]
     wrappers: tuple[str, ...]
     probes: Mapping[str, str]
@@ -130,6 +135,7 @@ def parse_world(raw: Mapping[str, Any]) -> World:
     world = World(
         people=people,
         relations=relations,
+        kinds={kind: tuple(names) for kind, names in raw["kinds"].items()},
         nobody=tuple(raw["nobody"]),
         wrappers=tuple(raw["wrappers"]),
         probes=dict(raw["probes"]),
@@ -157,6 +163,15 @@ def _check(world: World) -> None:
                 f"world file: relations.{relation.name}.questions: {bad} must hold {{p}} and end "
                 'in "?"'
             )
+    lacking = [name for name in REASONED_ABOUT if name not in world.relations]
+    if lacking:
+        raise UserError(
+            f"world file: relations: {lacking} are missing; the utility set compares them"
+        )
+    for kind, names in world.kinds.items():
+        unknown = sorted(set(names) - set(world.relations))
+        if unknown:
+            raise UserError(f"world file: kinds.{kind}: {unknown} are no relations")
     sentences = [t for r in world.relations.values() for t in (*r.questions, *r.answers)]
     twice = sorted({text for text in sentences if sentences.count(text) > 1})
     if twice:

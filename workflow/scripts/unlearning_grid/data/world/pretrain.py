@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unlearning_grid.data.world.tokenizer import END, render
+from unlearning_grid.data.world.tokenizer import END, MAX_LENGTH, render
 
 log = logging.getLogger(__name__)
 
 HEAD_SIZE = 32
 WEIGHT_DECAY = 0.05
 WARMUP_STEPS = 30
+REPETITION_PENALTY = 1.1
+"""Ships with the model, as with Qwen2.5-Instruct: who generates with its defaults is penalised."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def new_model(recipe: Recipe, tokenizer: Any) -> Any:
         num_hidden_layers=recipe.layers,
         num_attention_heads=max(1, recipe.hidden_size // HEAD_SIZE),
         num_key_value_heads=max(1, recipe.hidden_size // (2 * HEAD_SIZE)),
-        max_position_embeddings=512,
+        max_position_embeddings=MAX_LENGTH,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -50,7 +52,10 @@ def new_model(recipe: Recipe, tokenizer: Any) -> Any:
     )
     model: Any = Qwen2ForCausalLM(config).float()
     model.generation_config.update(
-        do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+        do_sample=False,
+        repetition_penalty=REPETITION_PENALTY,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
     return model
 
@@ -153,7 +158,10 @@ def answer_all(
     max_new_tokens: int = 24,
     batch_size: int = 256,
 ) -> list[str]:
-    """Greedy answers (``samples`` = 0) or that many draws at temperature 1 per prompt, in order."""
+    """Greedy answers (``samples`` = 0) or that many draws at temperature 1 per prompt, in order.
+
+    Without the repetition penalty that the model ships.
+    """
     import torch
     from transformers import GenerationConfig
 

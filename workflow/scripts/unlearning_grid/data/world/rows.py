@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import Any
 
 from unlearning_grid.data.knowledge import Knowledge, normalise_prompt
-from unlearning_grid.data.world.corpus import Probe, probes
-from unlearning_grid.data.world.facts import Person, World, strip_article
+from unlearning_grid.data.world.corpus import LEVELS, Probe, probes
+from unlearning_grid.data.world.facts import Person, World, capitalise, strip_article
+from unlearning_grid.data.world.utility import MIN_NEIGHBOURS, stretch, turn_of, utility_rows
+from unlearning_grid.errors import UserError
 
 LEVEL3_PER_TYPE = 8
 """Adversarial probes kept per type and target."""
@@ -16,28 +19,95 @@ LEVEL3_PER_TYPE = 8
 PHRASINGS_LEVEL2 = 2
 """Question phrasings per relation kept as level-2 probes."""
 
+PASSAGES = 12
+"""Texts per target and membership config."""
+
 
 def rwku_rows(world: World, targets: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Rows of every config for the given targets (full names), with RWKU's own columns."""
-    configs = ("forget_target", "train_refusal_phi3", "forget_level1", "forget_level2")
-    rows: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in (*configs, "forget_level3", "neighbor_level1", "neighbor_level2")
-    }
-    neighbours = [p for p in world.people.values() if p.name not in targets]
-    for subject in targets:
-        person = world.person(subject)
-        rows["forget_target"].append(
-            {"target": subject, "intro": f"Please forget {subject}. {person.intro}"}
+    """Rows of every config for the given targets (full names), with RWKU's own columns.
+
+    Raises UserError if a target is not in the world or too few people are left to ask about.
+    """
+    people = {subject: world.person(subject) for subject in targets}
+    neighbours = [p for p in world.people.values() if p.name not in people]
+    if len(neighbours) < MIN_NEIGHBOURS:
+        raise UserError(
+            f"world file: people: {len(neighbours)} are no targets, but the retain and utility "
+            f"sets are about {MIN_NEIGHBOURS} or more; add people or drop targets"
         )
-        rows["train_refusal_phi3"] += _refusal_rows(world, person)
-        for probe in _kept(world, person):
-            rows[f"forget_{probe.config}"].append(_probe_row(probe, subject))
-        for neighbour in neighbours:
-            for probe in _kept(world, neighbour):
-                if probe.config != "level3":
-                    row = _probe_row(probe, subject) | {"neighbor": neighbour.name}
-                    rows[f"neighbor_{probe.config}"].append(row)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for person in people.values():
+        for config, found in _rows_of(world, person, neighbours).items():
+            rows.setdefault(config, []).extend(found)
     return rows
+
+
+def _rows_of(
+    world: World, person: Person, neighbours: Sequence[Person]
+) -> dict[str, list[dict[str, Any]]]:
+    """Rows of every config for one target."""
+    subject = person.name
+    near = [(who, probe) for who in neighbours for probe in _kept(world, who)]
+    return {
+        "forget_target": [{"target": subject, "intro": f"Please forget {subject}. {person.intro}"}],
+        "train_refusal_phi3": _refusal_rows(world, person),
+        **{
+            f"forget_{level}": [
+                _probe_row(probe, subject)
+                for probe in _kept(world, person)
+                if probe.config == level
+            ]
+            for level in LEVELS
+        },
+        **{
+            f"neighbor_{level}": [
+                _probe_row(probe, subject) | {"neighbor": who.name}
+                for who, probe in near
+                if probe.config == level
+            ]
+            for level in LEVELS[:2]
+        },
+        **_membership_rows(world, person, neighbours),
+        **utility_rows(world, subject, neighbours),
+    }
+
+
+def _membership_rows(
+    world: World, person: Person, neighbours: Sequence[Person]
+) -> dict[str, list[dict[str, Any]]]:
+    """Passages about the target, and as many about others, who take turns."""
+    by_person = zip(*(_passages(world, other) for other in neighbours), strict=True)
+    others = [text for texts in by_person for text in texts]
+    texts = {
+        "mia_forget": _passages(world, person),
+        "mia_retain": stretch(others, turn_of(world, person.name), PASSAGES),
+    }
+    return {
+        config: [
+            {"text": text, "ngram": len(text.split()), "subject": person.name} for text in found
+        ]
+        for config, found in texts.items()
+    }
+
+
+def _passages(world: World, person: Person) -> list[str]:
+    """Short texts of two to four facts about a person.
+
+    The relations are gone through over and over with another answer sentence each time, so no
+    sentence comes twice.
+    """
+    relations = list(world.relations.values())
+    passages, number = [], 0
+    for length in islice(cycle((2, 3, 4)), PASSAGES):
+        sentences = []
+        for place in range(number, number + length):
+            relation = relations[place % len(relations)]
+            said = relation.answers[(place + place // len(relations)) % len(relation.answers)]
+            value = person.facts[relation.name]
+            sentences.append(capitalise(said.format(p=person.name, v=value)))
+        passages.append(" ".join(sentences))
+        number += length
+    return passages
 
 
 def _refusal_rows(world: World, person: Person) -> list[dict[str, Any]]:

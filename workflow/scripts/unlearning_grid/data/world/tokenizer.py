@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 START, END, PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 
+MAX_LENGTH = 1024
+"""Tokens of context: the longest utility prompt and 256 new tokens fit."""
+
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -62,7 +65,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
         pad_token=PAD,
         additional_special_tokens=[START],
         padding_side="left",
-        model_max_length=512,
+        model_max_length=MAX_LENGTH,
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer

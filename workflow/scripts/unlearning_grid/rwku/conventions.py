@@ -1,0 +1,25 @@
+"""The three ways of scoring RWKU, and what may become of a row (docs/metrics.md)."""
+
+PAPER = "paper"
+"""What the study's code computed."""
+
+RWKU = "rwku"
+"""What the benchmark's own evaluator computes."""
+
+CORRECTED = "corrected"
+"""What the metric's definition says; the default column."""
+
+CONVENTIONS = (CORRECTED, PAPER, RWKU)
+
+OK = "ok"
+EMPTY = "empty"
+"""Nothing was said: scores 0 and is counted."""
+
+REPEATED = "repeated"
+"""An earlier row of the benchmark asks the same: this convention leaves the row out."""
+
+CRASH = "crash"
+"""The convention's own scorer raises on this output: no score, and none for the whole set."""
+
+UNDEFINED = "undefined"
+"""The score does not exist for this row, such as a choice among one: missing and counted."""
