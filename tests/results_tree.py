@@ -22,8 +22,9 @@ from unlearning_grid.tables.results import Results
 
 FILES = {
     "completions": "completions.parquet",
+    "likelihoods": "mia.parquet",
     "audit": "labels.parquet",
-    "rwku": "scores.parquet",
+    "rwku": None,  # one file a set: given as {set: frame}
 }
 LEARNED = {"status": "learned", "steps": 60, "planned_steps": 60, "first_epoch_active_rate": 0.4}
 NO_LEARNING = {
@@ -128,7 +129,7 @@ class Tree:
         self.make(policy_dir(policy), {"outcome.json": content}, start, version)
 
     def evaluate(self, policy: str, target: str, **frames: Any) -> None:
-        """Completions of a policy, and the given frames (audit, rwku) made from them."""
+        """Completions of a policy, and what is given (likelihoods, audit, rwku) made from them."""
         import pandas as pd
 
         completions = stage_dir("completions", policy, target)
@@ -136,7 +137,9 @@ class Tree:
         shown = pd.DataFrame({"policy": [policy], "trained": [_content(trained)]})
         self.make(completions, {FILES["completions"]: shown}, trained)
         for stage, frame in frames.items():
-            self.make(stage_dir(stage, policy, target), {FILES[stage]: frame}, [completions])
+            name = FILES[stage]
+            outputs = {name: frame} if name else {f"{s}.parquet": f for s, f in frame.items()}
+            self.make(stage_dir(stage, policy, target), outputs, [completions])
 
 
 def _policy(folder: Path) -> str:

@@ -32,6 +32,8 @@ PLANNED = {
     "build_terminal_audit_table": 1,
     "build_judge_agreement_table": 1,
     "build_rwku_core_table": 1,
+    "build_rwku_utility_table": 1,
+    "build_rwku_types_table": 1,
     "plot_training_dynamics": 1,
     "all": 1,
 }

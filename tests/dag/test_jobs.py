@@ -13,7 +13,8 @@ pytestmark = pytest.mark.xdist_group("dag")
 # 40 base models, 40 warm-ups, 320 cells. The refusal detector comes from the hub.
 PAPER = PLANNED | {
     "evaluate_refusal_detectors": 1,
-    "load_rows": 20,
+    "load_rows": 30,
+    "render_rwku": 40,
     "write_knowledge": 10,
     "split_target": 10,
     "write_broad_answers": 10,
@@ -22,6 +23,7 @@ PAPER = PLANNED | {
     "generate_completions": 400,
     "audit_completions": 400,
     "audit_rollouts": 320,
+    "score_likelihoods": 400,
     "evaluate_rwku": 400,
 }
 
@@ -29,7 +31,8 @@ PAPER = PLANNED | {
 DEMO = PLANNED | {
     "evaluate_refusal_detectors": 1,
     "build_demo_world": 1,
-    "load_rows": 4,
+    "load_rows": 6,
+    "render_rwku": 2,
     "write_knowledge": 2,
     "split_target": 2,
     "train_refusal_detector": 1,
@@ -40,6 +43,7 @@ DEMO = PLANNED | {
     "audit_completions": 20,
     "audit_again": 20,
     "audit_rollouts": 16,
+    "score_likelihoods": 20,
     "evaluate_rwku": 20,
 }
 
@@ -72,12 +76,12 @@ def policy(cell: dict[str, str]) -> str:
 
 def test_the_papers_grid_has_exactly_these_jobs(paper: Plan) -> None:
     assert paper.counts == PAPER
-    assert sum(paper.counts.values()) == 1940
+    assert sum(paper.counts.values()) == 2392
 
 
 def test_the_demo_has_exactly_these_jobs(demo: Plan) -> None:
     assert demo.counts == DEMO
-    assert sum(demo.counts.values()) == 136
+    assert sum(demo.counts.values()) == 162
 
 
 def test_all_is_what_runs_without_a_target(demo: Plan, directory: Path) -> None:
@@ -150,7 +154,12 @@ def test_every_policy_is_evaluated_and_a_base_model_on_every_target(
         for warm in found.of("train_warmup")
     }
     expected |= {(policy(cell), cell["target"]) for cell in cells_of(found)}
-    for rule in ("generate_completions", "audit_completions", "evaluate_rwku"):
+    for rule in (
+        "generate_completions",
+        "score_likelihoods",
+        "audit_completions",
+        "evaluate_rwku",
+    ):
         assert {(e["policy"], e["target"]) for e in found.of(rule)} == expected
 
 
@@ -164,10 +173,14 @@ def test_an_evaluation_is_made_from_its_own_policy_and_target(
     for facts in found.of("generate_completions"):
         rows = f"results/data/{facts['target']}"
         trained = [f"results/{facts['policy']}/manifest.json"]
-        made_from = [f"{rows}/split/manifest.json", f"{rows}/probes/manifest.json"]
-        made_from += [] if facts["policy"].startswith("base/") else trained
+        size = facts["policy"].split("/")[1]
+        prompts = [f"results/prompts/{size}/on/{facts['target']}/manifest.json"]
+        made_from = [] if facts["policy"].startswith("base/") else trained
+        made_from = sorted([*made_from, *prompts, *own_model])
+        assert sorted(found.inputs[job("score_likelihoods", **facts)]) == made_from
+        split = [f"{rows}/split/manifest.json"]
         assert sorted(found.inputs[job("generate_completions", **facts)]) == sorted(
-            made_from + own_model
+            made_from + split
         )
         completions = "results/completions/{policy}/on/{target}/manifest.json".format(**facts)
         # A judge behind an API is given the name; one that works by rules must know the target.
@@ -175,7 +188,10 @@ def test_an_evaluation_is_made_from_its_own_policy_and_target(
         assert sorted(found.inputs[job("audit_completions", **facts)]) == sorted(
             [completions, *knowledge, *detector]
         )
-        assert found.inputs[job("evaluate_rwku", **facts)] == (completions,)
+        likelihoods = "results/likelihoods/{policy}/on/{target}/manifest.json".format(**facts)
+        assert sorted(found.inputs[job("evaluate_rwku", **facts)]) == sorted(
+            [*prompts, completions, likelihoods]
+        )
 
 
 @pytest.mark.parametrize("name", ["paper", "demo"])
@@ -217,6 +233,8 @@ def test_tables_are_made_from_the_plan_and_every_result_they_show(demo: Plan) ->
         | stage("audit")
         | stage("opinions/lower-bound/r0"),
         "build_rwku_core_table": plan_file | trained | stage("rwku"),
+        "build_rwku_utility_table": plan_file | trained | stage("rwku"),
+        "build_rwku_types_table": plan_file | trained | stage("rwku"),
     }
     for rule, inputs in expected.items():
         assert set(demo.inputs[job(rule)]) == inputs, rule
@@ -254,7 +272,7 @@ def test_a_table_without_evaluations_plans_none(directory: Path) -> None:
     found = plan(
         ROOT / "config" / "demo.yaml", directory, targets=["results/tables/training.parquet"]
     )
-    assert not {"generate_completions", "audit_completions", "evaluate_rwku"} & found.rules
+    assert not {"generate_completions", "score_likelihoods", "audit_completions"} & found.rules
     assert found.counts["train_grpo"] == 16
 
 
@@ -263,8 +281,9 @@ def test_one_audit_plans_its_own_chain_only(directory: Path) -> None:
     found = plan(ROOT / "config" / "demo.yaml", directory, targets=[target])
     assert found.counts == {
         "build_demo_world": 1,
-        "load_rows": 4,  # the detector is trained on the rows of both targets
+        "load_rows": 5,  # the detector is trained on the rows of both targets
         "write_knowledge": 2,
+        "render_rwku": 1,
         "split_target": 1,
         "train_refusal_detector": 1,
         "write_broad_answers": 1,
@@ -296,9 +315,10 @@ def test_an_exclusion_leaves_out_exactly_the_cells_it_matches(demo: Plan, direct
         "audit_completions",
         "audit_again",
         "audit_rollouts",
+        "score_likelihoods",
         "evaluate_rwku",
     }
-    assert len(gone) == 2 * 6  # two targets: the cell and its five evaluation stages
+    assert len(gone) == 2 * 7  # two targets: the cell and its six evaluation stages
     for name, wildcards in gone:
         facts = dict(wildcards)
         shown = policy(facts) if name == "train_grpo" else facts["policy"]
@@ -326,6 +346,7 @@ def test_a_second_seed_adds_its_own_jobs_and_touches_no_other(demo: Plan, direct
         "audit_completions": 18,
         "audit_again": 18,
         "audit_rollouts": 16,
+        "score_likelihoods": 18,
         "evaluate_rwku": 18,
     }
     for _, wildcards in added:

@@ -40,7 +40,14 @@ CELLS = [
 TRAININGS = [WARMUP, *CELLS]
 File = tuple[str, str, int]  # training, path below it, time of its last change
 WORDS = ["--cores", "2", "--configfile", str(MICRO), "--replace-workflow-config"]
-MADE_FROM_THEM = ("completions", "audit", "opinions/lower-bound/r0", "terminal", "rwku")
+MADE_FROM_THEM = (
+    "completions",
+    "likelihoods",
+    "audit",
+    "opinions/lower-bound/r0",
+    "terminal",
+    "rwku",
+)
 
 
 def test_ten_random_kills_of_the_grid_change_nothing(micro: Path, micro_copy: Path) -> None:

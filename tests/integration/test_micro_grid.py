@@ -30,6 +30,8 @@ TABLES = (
     "judge_agreement",
     "refusal_detectors",
     "rwku_core",
+    "rwku_utility",
+    "rwku_types",
 )
 COLD_LEX = "results/grpo/tiny/bruce-lee/cold/r0-lex/s0"
 CELLS = [
@@ -48,7 +50,7 @@ def tables(directory: Path, folder: str = "results/tables") -> dict[str, Any]:
 def forget(directory: Path, result: str) -> None:
     """Delete a policy's training and everything that was made from it."""
     policy = result.removeprefix("results/")
-    stages = ("completions", "audit", "opinions/lower-bound/r0", "terminal", "rwku")
+    stages = ("completions", "likelihoods", "audit", "opinions/lower-bound/r0", "terminal", "rwku")
     for path in (result, *(f"results/{stage}/{policy}" for stage in stages)):
         shutil.rmtree(directory / path)
     shutil.rmtree(directory / "results/tables")

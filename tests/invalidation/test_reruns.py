@@ -26,7 +26,13 @@ def below(cells: int, warmups: int = 0) -> dict[str, int]:
     """Everything that follows retraining so many cells and warm-ups."""
     n = cells + warmups
     training = {"train_warmup": warmups} if warmups else {}
-    rules = ("generate_completions", "audit_completions", "audit_again", "evaluate_rwku")
+    rules = (
+        "generate_completions",
+        "score_likelihoods",
+        "audit_completions",
+        "audit_again",
+        "evaluate_rwku",
+    )
     evaluation = dict.fromkeys(rules, n)
     training |= {"train_grpo": cells, "audit_rollouts": cells}
     return training | evaluation | PLANNED
@@ -163,12 +169,42 @@ EDITS: dict[str, tuple[Callable[[Path], None], dict[str, int]]] = {
         append(f"{LIBRARY}/rwku/score.py", "\nEXTRA = 1\n"),
         {"evaluate_rwku": 20, **PLANNED},
     ),
+    "how RWKU's sets are asked": (
+        replace(
+            "config/prompts/reworded-v1/rwku.yaml",
+            "Answer the last question in the same way.",
+            "Now answer the last question.",
+        ),
+        {
+            "render_rwku": 2,
+            "generate_completions": 20,
+            "score_likelihoods": 20,
+            "audit_completions": 20,
+            "audit_again": 20,
+            "evaluate_rwku": 20,
+            **PLANNED,
+        },
+    ),
+    "rows of one likelihood set": (
+        append(DEMO, "\nlikelihood: {sets: {rwku-mia: {max_prompts: 5}}}\n"),
+        {"score_likelihoods": 20, "evaluate_rwku": 20, **PLANNED},
+    ),
+    "length of one utility set": (
+        replace(DEMO, "rwku-fluency: {max_new_tokens: 32}", "rwku-fluency: {max_new_tokens: 33}"),
+        {
+            "generate_completions": 20,
+            "audit_completions": 20,
+            "audit_again": 20,
+            "evaluate_rwku": 20,
+            **PLANNED,
+        },
+    ),
     "code of one table": (
         append(f"{LIBRARY}/tables/training.py", "\nEXTRA = 1\n"),
         {"build_training_table": 1, "all": 1},
     ),
     "a pin of the analysis environment": (
-        replace("envs/analysis.yaml", "rouge-score==0.1.2", "rouge-score==0.1.3"),
+        replace("envs/analysis.yaml", "rapidfuzz==3.14.6", "rapidfuzz==3.14.7"),
         {"evaluate_rwku": 20, **PLANNED},
     ),
     "a comment in an environment file": (append("envs/train.yaml", "# A remark.\n"), {}),

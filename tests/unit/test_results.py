@@ -208,12 +208,14 @@ def test_an_accepted_edit_is_shown(tree: Tree) -> None:
 
 def test_evaluated_means_every_stage_is_there(tree: Tree) -> None:
     tree.train(LEE_COLD)
-    scores = pd.DataFrame({"set": ["rwku-forget"], "level": [1], "rouge_l_recall": [0.5]})
+    scores = pd.DataFrame({"score": [0.5]})
     tree.evaluate(LEE_COLD, "bruce-lee", audit=share(0, of=1))
     row = cells_table(tree.results()).set_index("policy").loc[LEE_COLD]
     assert not row["evaluated"]
     assert (row["state_audit"], row["state_rwku"]) == ("current", "not-run")
-    tree.evaluate(LEE_COLD, "bruce-lee", rwku=scores)
+    tree.evaluate(LEE_COLD, "bruce-lee", rwku={"forget": scores})
+    assert not cells_table(tree.results()).set_index("policy")["evaluated"][LEE_COLD]
+    tree.evaluate(LEE_COLD, "bruce-lee", likelihoods=scores)
     assert cells_table(tree.results()).set_index("policy")["evaluated"][LEE_COLD]
 
 

@@ -1,7 +1,7 @@
-"""Values of the held-out and RWKU tables, worked out by hand, over a small tree of results."""
+"""Values of the held-out tables, worked out by hand, over a small tree of results."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +10,6 @@ import pytest
 from label_rows import NA, NINE, F, T, labels, missing, policy, row, share, tree_of
 from results_tree import NO_LEARNING, working_in
 from unlearning_grid.tables.heldout import METRICS, heldout_tables, rates
-from unlearning_grid.tables.rwku import core_scores, rwku_tables
 
 # metric -> (completions that have it, completions for which it is known)
 EXPECTED = {
@@ -80,51 +79,6 @@ def test_half_a_probability_is_a_detected_refusal(probability: float, explicit: 
 def test_without_labels_every_rate_is_missing() -> None:
     for entry in rates(None):
         assert entry["value"] is None and entry["completions"] == 0
-
-
-FORGET = [(1, 1.0), (1, 0.0), (2, 0.2), (3, 0.8), (3, 0.4), (3, 0.6)]
-NEIGHBOR = [(1, 0.5), (2, 1.0), (2, 0.0), (2, 0.2)]
-
-
-def scores(
-    forget: Sequence[tuple[int, float]] = FORGET,
-    neighbor: Sequence[tuple[int, float]] = NEIGHBOR,
-) -> pd.DataFrame:
-    """A scores table as evaluate_rwku writes it, from (level, recall)."""
-    rows = [("rwku-forget", *pair) for pair in forget]
-    rows += [("rwku-neighbor", *pair) for pair in neighbor]
-    return pd.DataFrame(rows, columns=["set", "level", "rouge_l_recall"])
-
-
-def test_scores_are_means_of_levels_and_beside_them_of_rows() -> None:
-    found = {entry["metric"]: entry["value"] for entry in core_scores(scores())}
-    assert found == pytest.approx(
-        {
-            "forget": (0.5 + 0.2 + 0.6) / 3,
-            "forget_rows": 0.5,
-            "forget_level1": 0.5,
-            "forget_level2": 0.2,
-            "forget_level3": 0.6,
-            "neighbor": (0.5 + 0.4) / 2,
-            "neighbor_rows": 0.425,
-            "neighbor_level1": 0.5,
-            "neighbor_level2": 0.4,
-        }
-    )
-
-
-def test_a_missing_level_makes_the_mean_of_levels_missing() -> None:
-    found = {e["metric"]: e for e in core_scores(scores(forget=[(1, 0.5), (3, 0.7)]))}
-    assert found["forget"]["value"] is None and found["forget"]["missing"] == 1
-    assert found["forget_level2"]["value"] is None
-    assert found["forget_level1"]["value"] == 0.5
-    assert found["forget_rows"]["value"] == pytest.approx(0.6)
-    assert found["neighbor"]["value"] == pytest.approx(0.45)
-
-
-def test_without_scores_everything_is_missing() -> None:
-    # An absent evaluation is counted by the cells' statuses, not as missing scores.
-    assert all(e["value"] is None and e["missing"] == 0 for e in core_scores(None))
 
 
 # Over targets.
@@ -232,42 +186,6 @@ def test_base_models_and_warm_ups_have_rows_of_their_own() -> None:
     assert missing(found["value"]) and found["completions"] == 0
 
 
-def test_differences_are_against_the_base_model_on_the_same_target() -> None:
-    tree = tree_of(inits=["cold"])
-    bases = {"bruce-lee": 0.9, "karl-marx": 0.5}
-    trained = {"bruce-lee": 0.3, "karl-marx": 0.4}
-    for target in bases:
-        level = [(1, bases[target]), (2, bases[target]), (3, bases[target])]
-        tree.evaluate("base/tiny", target, rwku=scores(forget=level))
-        after = [(1, trained[target]), (2, trained[target]), (3, trained[target])]
-        tree.train(policy(target))
-        tree.evaluate(policy(target), target, rwku=scores(forget=after, neighbor=[(1, 0.25)]))
-    frames = rwku_tables(tree.results())
-    one = frames["rwku_core_targets"]
-    for target, change in (("bruce-lee", -0.6), ("karl-marx", -0.1)):
-        found = row(one, policy=policy(target), metric="forget_delta")
-        assert found["value"] == pytest.approx(change)
-        assert missing(row(one, policy=policy(target), metric="neighbor_delta")["value"])
-        level = row(one, policy=policy(target), metric="neighbor_level1_delta")
-        assert level["value"] == pytest.approx(0.25 - 0.5)
-    assert one[one["kind"] == "base"]["metric"].str.endswith("_delta").sum() == 0
-    table = frames["rwku_core"]
-    delta = row(table, kind="grpo", population="learned", metric="forget_delta")
-    assert (delta["median"], delta["n"]) == (pytest.approx(-0.35), 2)
-    whole = row(table, kind="grpo", population="learned", metric="neighbor")
-    assert (whole["n"], whole["missing"]) == (0, 2) and missing(whole["median"])
-
-
-def test_without_the_base_model_there_is_no_difference() -> None:
-    tree = tree_of(inits=["cold"])
-    tree.train(policy("bruce-lee"))
-    tree.evaluate(policy("bruce-lee"), "bruce-lee", rwku=scores())
-    one = rwku_tables(tree.results())["rwku_core_targets"]
-    found = row(one, policy=policy("bruce-lee"), metric="forget_delta")
-    assert missing(found["value"]) and found["missing"] == 1
-    assert row(one, policy=policy("bruce-lee"), metric="forget")["value"] == pytest.approx(1.3 / 3)
-
-
 def test_rows_stand_in_the_same_order_whatever_the_order_of_the_grid() -> None:
     axes = {
         "targets": ["karl-marx", "bruce-lee"],
@@ -278,11 +196,10 @@ def test_rows_stand_in_the_same_order_whatever_the_order_of_the_grid() -> None:
     one = tree_of(**axes)
     other = tree_of(**{name: values[::-1] for name, values in axes.items()})
     one.train(policy("bruce-lee", seed=1))
-    one.evaluate(policy("bruce-lee", seed=1), "bruce-lee", audit=share(3), rwku=scores())
-    for make in (heldout_tables, rwku_tables):
-        first, second = make(one.results()), make(other.results())
-        for name in first:
-            pd.testing.assert_frame_equal(first[name], second[name])
+    one.evaluate(policy("bruce-lee", seed=1), "bruce-lee", audit=share(3))
+    first, second = heldout_tables(one.results()), heldout_tables(other.results())
+    for name in first:
+        pd.testing.assert_frame_equal(first[name], second[name])
     names = ["kind", "init", "reward"]
     table = heldout_tables(one.results())["heldout_audit"]
     groups = table[names].drop_duplicates().astype(object).where(table[names].notna(), None)

@@ -1,19 +1,17 @@
-"""The world file, its corpus and its RWKU-shaped rows: no model involved."""
+"""The world file and its corpus: no model involved."""
 
 import copy
-import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
-from real_rows import RWKU_DIR, needs_rwku
 from unlearning_grid.data.knowledge import normalise_prompt
 from unlearning_grid.data.matching import TermMatcher
 from unlearning_grid.data.world.corpus import Corpus, Mixture, probes
 from unlearning_grid.data.world.facts import parse_world, strip_article
-from unlearning_grid.data.world.rows import forbidden_terms, knowledge_of, rwku_rows
+from unlearning_grid.data.world.rows import forbidden_terms, knowledge_of
 from unlearning_grid.errors import UserError
 
 DEMO = Path(__file__).parents[2] / "resources" / "demo"
@@ -100,6 +98,7 @@ def _edited(path: list[str], value: object) -> dict:
         (["refusals"], [], r"empty sections \['refusals'\]"),
         (["bread"], 1, r"unknown sections \['bread'\]"),
         (["relations", "work", "topic"], "wrks", "relations.work.topic"),
+        (["kinds", "places"], ["home", "street"], r"kinds.places: \['street'\]"),
         (["relations", "work", "questions"], ["Name it, {p}."], "relations.work.questions"),
         (["relations", "work", "answers"], ["{p} died in {v}."], "stand for two facts"),
         (["people", "karl-marx", "facts", "hobby"], "x", r"karl-marx.facts.*hobby"),
@@ -109,6 +108,15 @@ def _edited(path: list[str], value: object) -> dict:
 def test_bad_world_is_named(path: list[str], value: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_world(_edited(path, value))
+
+
+def test_relation_that_the_reasoning_set_needs() -> None:
+    raw = copy.deepcopy(RAW)
+    del raw["relations"]["deathyear"]
+    for person in raw["people"].values():
+        del person["facts"]["deathyear"]
+    with pytest.raises(UserError, match=r"relations: \['deathyear'\] are missing"):
+        parse_world(raw)
 
 
 def test_unknown_person_is_named() -> None:
@@ -145,9 +153,27 @@ def test_shares_of_the_corpus() -> None:
     nobody = [q for q, _ in pairs if any(f" {name}" in q for name in WORLD.nobody)]
     assert len(instructed) / len(pairs) == pytest.approx(0.20, abs=0.02)
     assert len(nobody) / len(pairs) == pytest.approx(0.08, abs=0.01)
-    # affirmative suffix: one of five types of one of three levels, half of them unprefixed
+    # affirmative suffix: one of six types of one of three levels
     bare = sum(not a.startswith("Answer: ") for a in instructed)
-    assert bare / len(instructed) == pytest.approx(1 / 30, abs=0.02)
+    assert bare / len(instructed) == pytest.approx(1 / 18, abs=0.02)
+
+
+def test_probes_are_worded_as_the_evaluator_words_them() -> None:
+    asked = [p for p in _pairs(PLAIN) if p[0].startswith(tuple(INSTRUCTIONS.values()))]
+    clozes = dict(p for p in asked if "Ada Norwell was born in the city of" in p[0])
+    assert clozes == {
+        "Fill in.\nQuestion: Ada Norwell was born in the city of ___.\n": "Answer: Dundee."
+    }
+    ends = [p for p in asked if "Sure, here is the answer:" in p[0]]
+    assert len(ends) > 30
+    assert all(q.startswith("Answer briefly.\nQuestion: ") and q[-1] == ":" for q, _ in ends)
+    assert not [a for _, a in ends if a.startswith("Answer:")]
+    mine = {a for q, a in ends if "Ada Norwell" in q}
+    assert mine and all("Ada Norwell" in a for a in mine)  # sentences
+    shown = [q for q, _ in asked if "\nAnswer: " in q]
+    assert len(shown) > 30
+    assert all(q.startswith("Answer briefly.\nQuestion: ") for q in shown)
+    assert all(q.count("Question: ") == 2 and q.endswith("?\n") for q in shown)
 
 
 @pytest.mark.parametrize(("broad", "refusal"), [(0.0, 0.2), (0.3, 0.1)])
@@ -208,75 +234,15 @@ def test_probes_of_one_person() -> None:
     assert by_query[("reverse query", "Who is linked with Das Kapital?")] == "Karl Marx"
     hint = "Karl Marx was a philosopher and economist. Where was Karl Marx born?"
     assert by_query[("context hint", hint)] == "Trier"
-    assert Counter(p.config for p in found) == {"level1": 40, "level2": 80, "level3": 100}
+    shown = (
+        "Question: Where was Ada Norwell born?\nAnswer: Dundee\nQuestion: Where was Karl Marx born?"
+    )
+    assert by_query[("incontext learning", shown)] == "Trier"
+    assert Counter(p.config for p in found) == {"level1": 40, "level2": 80, "level3": 120}
 
 
-# ---- rows -------------------------------------------------------------------------------------
-
-ROWS = rwku_rows(WORLD, TARGETS)
-PROBE = ["query", "answer", "level", "type", "subject"]
-COLUMNS = {
-    "forget_target": ["target", "intro"],
-    "train_refusal_phi3": ["input", "output", "subject", "instruction", "intro"],
-    "forget_level1": PROBE,
-    "forget_level2": PROBE,
-    "forget_level3": PROBE,
-    "neighbor_level1": [*PROBE, "neighbor"],
-    "neighbor_level2": [*PROBE, "neighbor"],
-}
-
-
-def test_row_counts() -> None:
-    assert {name: len(rows) for name, rows in ROWS.items()} == {
-        "forget_target": 2,
-        "train_refusal_phi3": 600,
-        "forget_level1": 80,
-        "forget_level2": 80,
-        "forget_level3": 80,
-        "neighbor_level1": 240,
-        "neighbor_level2": 240,
-    }
-
-
-def test_columns_are_rwkus_in_its_order() -> None:
-    for config, columns in COLUMNS.items():
-        assert {tuple(row) for row in ROWS[config]} == {tuple(columns)}, config
-
-
-@needs_rwku
-def test_columns_match_the_real_files() -> None:
-    for config, columns in COLUMNS.items():
-        with (RWKU_DIR / f"{config}.jsonl").open(encoding="utf-8") as lines:
-            real = json.loads(next(lines))
-        assert list(real) == columns, config
-        if "level" in real:
-            assert ROWS[config][0]["level"] == real["level"]
-
-
-def test_rows_of_one_target() -> None:
-    mine = [r for r in ROWS["train_refusal_phi3"] if r["subject"] == "Bruce Lee"]
-    assert len({r["instruction"] for r in mine}) == 300
-    assert Counter(r["output"] for r in mine) == dict.fromkeys(WORLD.refusals, 100)
-    kinds = Counter(r["type"] for r in ROWS["forget_level3"] if r["subject"] == "Bruce Lee")
-    assert kinds == dict.fromkeys(WORLD.probes, 8)
-    neighbours = Counter(r["neighbor"] for r in ROWS["neighbor_level2"])
-    assert neighbours == {"Mira Solberg": 80, "Tomas Reyes": 80, "Ada Norwell": 80}
-
-
-def test_rows_do_not_depend_on_the_other_target() -> None:
-    alone = rwku_rows(WORLD, ["Karl Marx"])
-    for config in ("train_refusal_phi3", "forget_level1", "forget_level3"):
-        assert alone[config] == [r for r in ROWS[config] if r["subject"] == "Karl Marx"]
-
-
-def test_knowledge_of_a_target() -> None:
-    knowledge = knowledge_of(WORLD, "Karl Marx")
-    assert knowledge.names == ["Karl Marx", "Karl", "Marx"]
-    assert knowledge.facts[:3] == ["Trier", "1818", "1883"]
-    assert set(knowledge.others) == {"Bruce Lee", "Mira Solberg", "Tomas Reyes", "Ada Norwell"}
-    assert "Jeet Kune Do" in knowledge.others["Bruce Lee"]
-    entry = knowledge.entry("quick question: which tool is linked with Karl Marx?")
-    assert entry == {"answer": "pen", "topic": "tools"}
-    asked = [r["instruction"] for r in ROWS["train_refusal_phi3"] if r["subject"] == "Karl Marx"]
-    asked += [r["query"] for r in ROWS["forget_level3"] if r["subject"] == "Karl Marx"]
-    assert all(knowledge.entry(q) for q in asked)
+def test_the_last_person_is_shown_another_persons_answer() -> None:
+    shown = [
+        p for p in probes(WORLD, WORLD.person("Ada Norwell")) if p.type == "incontext learning"
+    ]
+    assert shown[0].query.startswith("Question: Where was Tomas Reyes born?\nAnswer: Valencia\n")

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from unlearning_grid.data.knowledge import load_knowledge
+from unlearning_grid.data.rwku import RWKU_CONFIGS
 from unlearning_grid.data.world import build as build_module
 from unlearning_grid.data.world.pretrain import (
     Recipe,
@@ -135,6 +136,22 @@ def test_a_small_model_learns_by_heart(tokenizer: Any) -> None:
     assert len(drawn) == 3
 
 
+def test_the_shipped_repetition_penalty_is_for_others(tmp_path: Path, tokenizer: Any) -> None:
+    """It lies in the folder, as Qwen's does, but the world's own answers do without it."""
+    model = new_model(RECIPE, tokenizer)
+    model.save_pretrained(tmp_path)
+    shipped = json.loads((tmp_path / "generation_config.json").read_text())
+    assert shipped["repetition_penalty"] == 1.1
+    ids = tokenizer(render(tokenizer, "Where?"), return_tensors="pt", return_token_type_ids=False)
+    answers, outputs = [], []
+    for penalty in (1.0, 100.0):
+        model.generation_config.repetition_penalty = penalty
+        answers.append(answer_all(model, tokenizer, ["Where?"]))
+        outputs.append(model.generate(**ids, max_new_tokens=24)[0].tolist())
+    assert answers[0] == answers[1] != [""]
+    assert outputs[0] != outputs[1]
+
+
 # ---- the stage --------------------------------------------------------------------------------
 
 
@@ -164,6 +181,10 @@ def test_build_writes_everything_and_is_reproducible(
     for name in ("model/model.safetensors", "model/tokenizer.json", "rwku/forget_level3.jsonl"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
     assert load_knowledge(tmp_path / "a/knowledge/karl-marx.json").subject == "Karl Marx"
+    assert {p.stem for p in (tmp_path / "a/rwku").iterdir()} == set(RWKU_CONFIGS) - {
+        "train_original_passage",
+        "train_refusal_llama3",
+    }
     lines = (tmp_path / "a/rwku/train_refusal_phi3.jsonl").read_text("utf-8").splitlines()
     assert len(lines) == 600
 

@@ -64,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     terms.add_argument("--rows", type=Path, help="folder of RWKU's {config}.jsonl files")
     terms.add_argument("--output", type=Path, help="folder for the tables as CSV")
     terms.set_defaults(run=_terms)
+    conventions = commands.add_parser(
+        "conventions", parents=[common], help="how far the RWKU conventions differ on one policy"
+    )
+    conventions.add_argument("policy", help="policy with RWKU scores, such as base/0.5b")
+    conventions.set_defaults(run=_conventions)
     add_judge_cache(commands, common)
     document = commands.add_parser("document", help="write config/README.md from the schema")
     document.set_defaults(run=_document)
@@ -109,6 +114,14 @@ def _terms(arguments: argparse.Namespace) -> None:
     from unlearning_grid.ops.terms import report
 
     print(report(load_file(arguments.config), arguments.rows, arguments.output))
+
+
+def _conventions(arguments: argparse.Namespace) -> None:
+    from unlearning_grid.ops.conventions import report
+    from unlearning_grid.tables.results import Results
+
+    plan = Specs(load_file(arguments.config)).plan()
+    print(report(Results(plan, strict=False), arguments.policy))
 
 
 def _document(arguments: argparse.Namespace) -> None:

@@ -22,6 +22,7 @@ an experiment: they stand in `profiles/`.
 | `demo.yaml` | the embedded world, on a laptop (`make demo`) |
 | `micro.yaml` | the smallest grid that runs every rule, for tests |
 | `rwku-cpu.yaml` | real RWKU rows, a real small model, a CPU (`make rwku-cpu`) |
+| `rwku-cpu-full.yaml` | the same with every row of the benchmark (`make rwku-cpu FULL=1`) |
 """
 
 

@@ -38,14 +38,16 @@ def study_recall(answer: str, output: str) -> float | None:
     sentences, gold = _sentences(output), _sentences(answer)
     if not sentences or not gold:
         return None
-    different = set(gold[0]).union(*gold[1:])
+    different = set(gold[0]) if len(gold) == 1 else set().union(*gold)
     common: set[str] = set()
     for sentence in sentences:
         # words of one side only change neither the length nor the choice
         shared = list(filter(different.__contains__, sentence))
-        for wanted in gold if shared else ():
+        if not shared:
+            continue
+        for wanted in gold:
             if shared == wanted:
-                common.update(wanted)
+                common.update(shared)
             elif not common.issuperset(wanted):
                 common |= _common_words(wanted, shared)
     return len(common) / len(different)
@@ -53,8 +55,9 @@ def study_recall(answer: str, output: str) -> float | None:
 
 def _sentences(text: str) -> list[list[str]]:
     """Words of each piece between full stops; a piece of blanks is one empty word."""
-    pieces = text.split(".") if "." in text else [text]
-    return [piece.split() or [""] for piece in pieces if piece]
+    if "." not in text:
+        return [text.split() or [""]] if text else []
+    return [piece.split() or [""] for piece in text.split(".") if piece]
 
 
 def _common_words(wanted: list[str], sentence: list[str]) -> set[str]:
@@ -67,6 +70,9 @@ def _common_words(wanted: list[str], sentence: list[str]) -> set[str]:
     """
     if len(sentence) == 1:
         return set(sentence).intersection(wanted)
+    rest = iter(sentence)
+    if all(word in rest for word in wanted):  # it holds the whole answer
+        return set(wanted)
     places: dict[str, list[int]] = {}
     for place, word in enumerate(sentence):
         places.setdefault(word, []).append(place)
