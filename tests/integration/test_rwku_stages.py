@@ -8,9 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from integration.conftest import MICRO
+from support import real_manifest
+from unlearning_grid.audit.heldout import audit
+from unlearning_grid.errors import UserError
 from unlearning_grid.generate.greedy import generate
 from unlearning_grid.models.likelihood import score_continuations
 from unlearning_grid.models.policy import Policy
+from unlearning_grid.ops.__main__ import main
 from unlearning_grid.runtime.job import Job
 from unlearning_grid.rwku.likelihood import score
 
@@ -132,3 +137,57 @@ def test_a_set_is_scored_once_and_then_kept(
     monkeypatch.setattr("unlearning_grid.models.policy.load_model", nothing)
     score(made)
     assert {n: (tmp_path / f"{n}.parquet").read_bytes() for n in LIKELIHOODS} == first
+
+
+def audit_job(micro: Path, folder: Path, completions: Path, decoding: str) -> Job:
+    results = micro / "results"
+    audit_of = results / "audit/base/tiny/on/bruce-lee/run.json"
+    spec = json.loads(audit_of.read_text(encoding="utf-8"))["spec"]
+    spec["settings"]["decoding"] = decoding
+    folder.mkdir()
+    return Job(
+        spec=spec,
+        inputs={
+            "completions": completions,
+            "knowledge": results / "data/bruce-lee/knowledge/manifest.json",
+            "detector": results / "detector/micro-refusal/manifest.json",
+        },
+        outputs={"labels": folder / "labels.parquet"},
+        work=folder,
+    )
+
+
+def test_the_audit_reads_the_decoding_that_it_is_told(micro: Path, tmp_path: Path) -> None:
+    source = micro / "results/completions/base/tiny/on/bruce-lee"
+    table = pd.read_parquet(source / "completions.parquet")
+    held = table[table["set"] == "heldout"]
+    for decoding in ("plain", "shipped"):
+        folder = tmp_path / decoding
+        audit(audit_job(micro, folder, source / "manifest.json", decoding))
+        labelled = pd.read_parquet(folder / "labels.parquet")["completion"].tolist()
+        assert labelled == held[held["decoding"] == decoding]["completion"].tolist()
+    only = tmp_path / "only"
+    only.mkdir()
+    table[table["decoding"] == "plain"].to_parquet(only / "completions.parquet", index=False)
+    made = audit_job(
+        micro, tmp_path / "none", real_manifest(only, "completions.parquet"), "shipped"
+    )
+    with pytest.raises(UserError, match=r"audit\.decoding: no held-out .* set it to plain"):
+        audit(made)
+
+
+def test_the_command_shows_what_the_tables_hold(
+    micro: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(micro)
+    words = ["conventions", "base/tiny", "--config", str(MICRO), "--directory", str(micro)]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    table = pd.read_parquet(micro / "results/tables/rwku_core_targets.parquet")
+    base = table[(table["kind"] == "base") & (table["metric"] == "mia_forget")]
+    values = dict(zip(base["convention"], base["value"], strict=True))
+    cells = " | ".join(f"{values[name]:.3f}" for name in ("corrected", "paper", "rwku"))
+    assert f"| `mia_forget` | 6 | {cells} |" in shown
+    assert "| forget | `rouge_l_recall` | paper | 18 |" in shown
+    assert main(["conventions", "base/none", "--config", str(MICRO)]) == 1
+    assert "no current RWKU scores" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from support import ROOT
 from unlearning_grid.config import load_yaml
 from unlearning_grid.data.rwku import write_jsonl
+from unlearning_grid.errors import UserError
 from unlearning_grid.rwku.prompts import MAX_TEXT_TOKENS, Renderer, newline_is_token
 
 WORDING = load_yaml(ROOT / "config/prompts/reworded-v1/rwku.yaml")
@@ -125,3 +126,33 @@ def test_a_line_break_is_no_token_of_a_byte_level_vocabulary() -> None:
     named = tokenizer()
     named.add_tokens(["\n"])
     assert newline_is_token(named)
+
+
+MMLU = {"task": "t", "question": "?", "choices": ["a", "b"], "answer": 0, "examples": []}
+BROKEN = [
+    ("utility_general", MMLU | {"answer": 2}, "answer 2 of 2 choices"),
+    ("utility_general", MMLU | {"answer": -1}, "answer -1 of 2 choices"),
+    ("utility_general", MMLU | {"choices": list("abcde")}, "of 5 choices (at most four)"),
+    ("utility_general", {"task": "t", "question": "?"}, "KeyError('examples')"),
+    ("utility_factuality", {"question": "?", "answers": None}, "not iterable"),
+    (
+        "utility_truthfulness",
+        {"question": "?", "mc1_targets": {"choices": ["a"], "labels": []}},
+        "ValueError",
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "row", "problem"), BROKEN)
+def test_a_row_that_cannot_be_asked(
+    tmp_path: Path, config: str, row: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        rendered(tmp_path, config, row)
+    assert str(caught.value).startswith(f"{config}: row 1 of this target cannot be asked: ")
+    assert problem in str(caught.value)
+
+
+def test_one_choice_is_kept(tmp_path: Path) -> None:
+    found = rendered(tmp_path, "utility_general", MMLU | {"choices": ["a"]})
+    assert len(found["candidates"]) == 1

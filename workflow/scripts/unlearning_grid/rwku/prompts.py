@@ -13,6 +13,7 @@ from typing import Any
 
 from unlearning_grid.data.probes import answer_prefix, probe_text
 from unlearning_grid.data.rwku import FORGET_LEVELS, read_jsonl
+from unlearning_grid.errors import UserError
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.load import load_tokenizer, locate
 from unlearning_grid.models.sampling import shipped_repetition_penalty
@@ -95,10 +96,19 @@ class Renderer:
         }
 
     def rows(self, folder: Path, config: str) -> Iterator[Row]:
-        """The rendered rows of one config, in source order."""
+        """The rendered rows of one config, in source order.
+
+        Raises UserError that names the row, where it is not what the set needs.
+        """
         make = self.makers.get(config, self._probe)
         for number, row in enumerate(read_jsonl(folder / f"{config}.jsonl")):
-            made = make(row)
+            try:
+                made = make(row)
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(
+                    f"{config}: row {number + 1} of this target cannot be asked: {error!r}; use "
+                    "RWKU's own rows with their original columns"
+                ) from error
             yield {
                 "config": config,
                 "prompt_id": f"{config}-{number:03d}",
@@ -139,6 +149,11 @@ class Renderer:
 
     def _general(self, row: Row) -> Row:
         wording = self.wording["general"]
+        for one in (row, *row["examples"]):
+            if not 0 <= int(one["answer"]) < len(one["choices"]) <= len(LETTERS):
+                raise ValueError(
+                    f"answer {one['answer']} of {len(one['choices'])} choices (at most four)"
+                )
         heading = wording["heading"].format(task=row["task"].replace("_", " "))
         shown = [_choices(e) + f"\nAnswer: {LETTERS[int(e['answer'])]}" for e in row["examples"]]
         turn = "\n\n".join([heading, *shown, f"{wording['request']}\n{_choices(row)}"])
