@@ -1,11 +1,14 @@
 """RWKU's scores against the public packages that give the same numbers, in one run.
 
-    RWKU_DIR=folder PYTHONPATH=workflow/scripts .venv/bin/python benchmarks/rwku.py [rounds]
+    RWKU_DIR=folder PYTHONPATH=workflow/scripts .venv/bin/python benchmarks/rwku.py [rounds] [model]
 
 Scores ROUGE-L recall of every forget and neighbor probe, n-gram entropy, and token F1 of every
 TriviaQA row, on real answers and texts. The study uses `rouge` with its default three metrics and
 NLTK's word_tokenize, ngrams and FreqDist; token F1 stands against torchmetrics' SQuAD. Checks that
 the values are equal, and prints rows per second, the best of the rounds, with the machine.
+
+With a model folder, two more lines: log-probabilities of the choices of ten TruthfulQA questions,
+and of ten membership texts, batched against one plain forward pass per row, one round.
 """
 
 import math
@@ -51,6 +54,7 @@ def compare(
     rounds: int,
     ours: Callable[[], Values],
     theirs: Callable[[], Values] | None,
+    tolerance: float = 1e-9,
 ) -> Values:
     """Print one line of the table; best of the rounds on both sides, taken by turns."""
     best = [math.inf, math.inf]
@@ -61,7 +65,8 @@ def compare(
                 start = time.perf_counter()
                 found = run()
                 best[side] = min(best[side], time.perf_counter() - start)
-                assert all(map(math.isclose, values, found)) and len(values) == len(found), name
+                pairs = zip(values, found, strict=True)
+                assert all(math.isclose(*pair, rel_tol=tolerance) for pair in pairs), name
     speeds = [rows / seconds for seconds in best]
     ratio = f"{speeds[0] / speeds[1]:6.1f}" if theirs else "     -"
     shown = f"{speeds[1]:10,.0f}" if theirs else "         -"
@@ -154,12 +159,46 @@ def f1_rows(rounds: int) -> None:
     compare("F1, corrected", len(rows), rounds, lambda: [text.f1(*pair) for pair in pairs], None)
 
 
+def likelihood_rows(folder: str) -> None:
+    import torch
+
+    from unlearning_grid.config import ROOT, load_yaml
+    from unlearning_grid.models.likelihood import score_continuations
+    from unlearning_grid.models.load import load_model, load_tokenizer
+    from unlearning_grid.rwku.prompts import Renderer
+
+    where = {"location": folder, "revision": None, "dtype": "float32"}
+    model, tokenizer = load_model(where), load_tokenizer(where)
+    wording = load_yaml(ROOT / "config" / "prompts" / "reworded-v1" / "rwku.yaml")
+    rows = Renderer(tokenizer, wording).rows(Path(os.environ["RWKU_DIR"]), "utility_truthfulness")
+    asked = [next(rows) for _ in range(10)]
+    choices = [(row["ids"], ids) for row in asked for ids in row["choice_ids"]]
+    texts = [tokenizer(row["text"])["input_ids"] for row in read("mia_forget")[:10]]
+
+    @torch.inference_mode()
+    def alone(context: list[int], continuation: list[int]) -> float:
+        ids = torch.tensor([context + continuation])
+        logprobs = model(input_ids=ids).logits[0, len(context) - 1 : -1].log_softmax(-1)
+        found = logprobs.gather(-1, torch.tensor(continuation)[:, None]).sum()
+        return float(found)
+
+    def batched(pairs: Any) -> Values:
+        found = score_continuations(model, pairs, pad_id=tokenizer.pad_token_id)
+        return [sum(one.logprobs) for one in found]
+
+    for name, pairs in {"choices": choices, "texts": [(t[:1], t[1:]) for t in texts]}.items():
+        both = (lambda p=pairs: batched(p), lambda p=pairs: [alone(*pair) for pair in p])
+        compare(f"log-probabilities: {name}", len(pairs), 1, *both, tolerance=1e-4)
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     print(f"{'rows per second':34} {'rows':>5} {'ours':>10} {'package':>10} {'ratio':>6}")
     rouge_rows(rounds)
     entropy_rows(rounds)
     f1_rows(rounds)
+    if len(sys.argv) > 2:
+        likelihood_rows(sys.argv[2])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     print(f"{platform.machine()}, {cores} cores, Python {platform.python_version()}")
 
