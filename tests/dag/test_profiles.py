@@ -12,7 +12,7 @@ from support import ROOT, Plan, config, plan, snakemake
 pytestmark = pytest.mark.xdist_group("dag")
 
 NAMES = ("default", "demo", "slurm")
-GPU_RULES = {"train_warmup", "train_grpo", "generate_completions"}
+GPU_RULES = {"train_warmup", "train_grpo", "generate_completions", "score_likelihoods"}
 
 
 def profile(name: str) -> dict:

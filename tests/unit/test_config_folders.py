@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support import config
-from unlearning_grid.checks import PROBES
+from unlearning_grid.checks import BENCHMARK, PROBES
 from unlearning_grid.config import load
 from unlearning_grid.errors import UserError
 
@@ -27,7 +27,7 @@ def rows(tmp_path: Path) -> Path:
     folder = tmp_path / "rwku"
     folder.mkdir()
     subjects = ["Bruce Lee"] * 300 + ["Karl Marx"] * 40
-    for name in ("train_refusal_phi3", *PROBES):
+    for name in ("train_refusal_phi3", *PROBES, *BENCHMARK):
         lines = (json.dumps({"subject": subject}) + "\n" for subject in subjects)
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder

@@ -31,6 +31,7 @@ def found(tmp_path: Path, key: str, value: object) -> list[str]:
     ("key", "value", "problem"),
     [
         ("cloze", None, "cloze must be a text."),
+        ("cloze", " ", "cloze must be a text."),
         ("general.heading", "Questions:", "general.heading must hold {task}."),
         ("fluency.heading", "Do it.", "fluency.heading must hold {instruction}."),
         (

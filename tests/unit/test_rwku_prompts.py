@@ -12,7 +12,8 @@ from support import ROOT
 from unlearning_grid.config import load_yaml
 from unlearning_grid.data.rwku import write_jsonl
 from unlearning_grid.errors import UserError
-from unlearning_grid.rwku.prompts import MAX_TEXT_TOKENS, Renderer, newline_is_token
+from unlearning_grid.rwku.conventions import MAX_TEXT_TOKENS
+from unlearning_grid.rwku.prompts import Renderer, newline_is_token
 
 WORDING = load_yaml(ROOT / "config/prompts/reworded-v1/rwku.yaml")
 TEMPLATE = (
@@ -112,13 +113,14 @@ def test_truthfulness_choices_follow_a_blank_and_stand_once(tmp_path: Path) -> N
 def test_factuality_and_fluency(tmp_path: Path) -> None:
     row = {"question": "Where?", "answers": ["here", "there"]}
     found = rendered(tmp_path, "utility_factuality", row)
+    assert found["rendered"].startswith("<s>[user]\nQ: Which planet")
     assert found["rendered"].endswith(
         "A: mercury\nAnswer the next question briefly:\nQ: Where?\n\n[assistant]\nA:"
     )
     assert json.loads(found["answer"]) == ["here", "there"]
     found = rendered(tmp_path, "utility_fluency", {"instruction": "Write."})
     assert found["rendered"] == "<s>[user]Instruction: Write.\n\n[assistant]\n"
-    assert found["answer"] is None or found["answer"] == "null"
+    assert found["answer"] is None
 
 
 def test_a_line_break_is_no_token_of_a_byte_level_vocabulary() -> None:
@@ -134,7 +136,12 @@ BROKEN = [
     ("utility_general", MMLU | {"answer": -1}, "answer -1 of 2 choices"),
     ("utility_general", MMLU | {"choices": list("abcde")}, "of 5 choices (at most four)"),
     ("utility_general", {"task": "t", "question": "?"}, "KeyError('examples')"),
-    ("utility_factuality", {"question": "?", "answers": None}, "not iterable"),
+    ("utility_factuality", {"question": "?", "answers": None}, "a list with at least one"),
+    ("utility_factuality", {"question": "?", "answers": []}, "a list with at least one"),
+    ("utility_factuality", {"question": "?", "answers": "abc"}, "a list with at least one"),
+    ("utility_reason", {"question": "?", "answer": "a", "cot": None}, "AttributeError"),
+    ("utility_reason", {"question": "?", "answer": None, "cot": ""}, "answer is missing"),
+    ("forget_level1", {"query": "?", "answer": None, "level": "1", "type": "cloze"}, "is missing"),
     (
         "utility_truthfulness",
         {"question": "?", "mc1_targets": {"choices": ["a"], "labels": []}},

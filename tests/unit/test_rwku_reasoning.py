@@ -5,7 +5,14 @@ import pytest
 from odd_texts import each_empty, each_odd
 from real_rows import RWKU_DIR, needs_rwku
 from unlearning_grid.data.rwku import read_jsonl
-from unlearning_grid.rwku.reasoning import extract, match, paper_match, rwku_match, study_extract
+from unlearning_grid.rwku.reasoning import (
+    extract,
+    match,
+    paper_extract,
+    paper_match,
+    rwku_extract,
+    rwku_match,
+)
 
 Found = tuple[int, int, int]
 
@@ -14,7 +21,7 @@ Found = tuple[int, int, int]
     ("output", "study", "corrected"),
     [
         ("Let us see. So the answer is (B).", "(B)", "(B)"),
-        ("The answer is  No . Or the answer is Yes.", "No", "No . Or the answer is Yes"),
+        ("The answer is  No . Or the answer is Yes.", "No", "No"),
         ("First, the answer is No.\nSecond, the answer is Yes.", "No", "No"),
         ("the answer is 2.5.", "2", "2.5"),
         ("So the answer is (B)", "So the answer is (B)", "(B)"),
@@ -33,11 +40,14 @@ Found = tuple[int, int, int]
         ("Q: Is it?\nNo", "Q: Is it?\nNo", "No"),
         ("the answer is no\nQ: the answer is 1.", "1", "no"),
         ("\n\nQ:\nthe answer is 1.", "1", "1"),
+        ("So the answer is no. Because it rains.", "no", "no"),
+        ("the answer is 3.5! Done", "3", "3.5"),
         ("these answer is 1", "these answer is 1", "these answer is 1"),
     ],
 )
 def test_extraction(output: str, study: str, corrected: str) -> None:
-    assert study_extract(output) == study
+    assert rwku_extract(output) == study
+    assert paper_extract(output) == ("" if output == "the answer is ." else study)
     assert extract(output) == corrected
 
 
@@ -104,13 +114,14 @@ def test_an_output_without_text_is_never_right(output: str) -> None:
 
 @each_odd
 def test_odd_outputs(output: str) -> None:
-    assert study_extract(output) in (output.strip(), "NOANSWER")
+    assert (paper_extract(output) or "NOANSWER") == rwku_extract(output)
+    assert rwku_extract(output) in (output.strip(), "NOANSWER")
     assert "\n" not in extract(output)
     answer = "zebra crossing"
-    assert not paper_match(study_extract(output), answer)
+    assert not paper_match(paper_extract(output), answer)
     assert not match(extract(output), answer)
     assert match(extract(f"The answer is {answer}.\n{output}"), answer)
-    assert paper_match(study_extract(f"The answer is {answer}.\n{output}"), answer)
+    assert paper_match(paper_extract(f"The answer is {answer}.\n{output}"), answer)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +129,7 @@ def test_odd_outputs(output: str) -> None:
     [
         ("So the answer is {answer}.", (810, 564, 810)),
         ("{answer}", (810, 564, 810)),
+        ("So the answer is {answer}. This follows from the above.", (810, 564, 810)),
         ("", (0, 0, 0)),
         ("...", (160, 631, 0)),
         ("So the answer is the.", (160, 631, 0)),
@@ -136,7 +148,7 @@ def test_on_every_real_row(said: str, right: Found) -> None:
     for row in read_jsonl(RWKU_DIR / "utility_reason.jsonl"):
         answer = row["answer"]
         output = said.format(answer=answer, unsigned=answer.lstrip("-"))
-        found[0] += paper_match(study_extract(output), answer)
-        found[1] += rwku_match(study_extract(output), answer)
+        found[0] += paper_match(paper_extract(output), answer)
+        found[1] += rwku_match(rwku_extract(output), answer)
         found[2] += match(extract(output), answer)
     assert tuple(found) == right

@@ -38,7 +38,11 @@ def make_job(tmp_path: Path, settings: dict, **kwargs) -> Job:
 def test_rows_of_the_subject_in_order_with_their_columns(tmp_path):
     rows = [probe("Karl Marx", "a"), probe("Adam Smith", "b"), probe("Karl Marx", "c", "Qué?")]
     write(tmp_path, "forget_level1", rows)
-    assert rwku.read_rows(source(tmp_path), "forget_level1", "Karl Marx") == [rows[0], rows[2]]
+    found = rwku.read_rows(source(tmp_path), "forget_level1", "Karl Marx")
+    assert found == [rows[0] | {"repeated": False}, rows[2] | {"repeated": False}]
+    write(tmp_path, "forget_level1", [probe("Karl Marx"), probe("Adam Smith")])
+    asked_before = rwku.read_rows(source(tmp_path), "forget_level1", "Adam Smith")
+    assert asked_before == [probe("Adam Smith") | {"repeated": True}]
 
 
 def test_forget_target_is_filtered_by_its_target_column(tmp_path):
@@ -91,7 +95,9 @@ def test_hub_rows_come_from_the_named_config_split_and_revision(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     hub = {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": "abc"}
-    assert rwku.read_rows(hub, "forget_level1", "Confucius") == [probe("Confucius")]
+    assert rwku.read_rows(hub, "forget_level1", "Confucius") == [
+        probe("Confucius") | {"repeated": True}
+    ]
     assert calls == [
         (("jinzhuoran/RWKU", "forget_level1"), {"split": "test", "revision": "abc"}),
     ]
@@ -131,7 +137,7 @@ def test_load_rows_and_knowledge_from_a_folder(tmp_path):
     assert load.load_rows(job) == counts
     assert sorted(p.stem for p in job.outputs["rows"].iterdir()) == list(counts)
     written = rwku.read_jsonl(job.outputs["rows"] / "forget_level2.jsonl")
-    assert written == [probe("Karl Marx", "Engels")]
+    assert written == [probe("Karl Marx", "Engels") | {"repeated": False}]
 
     settings = {"source": "rwku", "subject": "Karl Marx", "aliases": ["Karl Marx", "Marx"]}
     job = make_job(tmp_path, settings, inputs={"probes": real_manifest(tmp_path / "out", "rows")})
@@ -152,7 +158,7 @@ def test_load_rows_and_knowledge_from_the_world(tmp_path):
     job = make_job(tmp_path, settings, inputs=inputs)
     assert load.load_rows(job) == {"forget_level1": 1}
     written = rwku.read_jsonl(job.outputs["rows"] / "forget_level1.jsonl")
-    assert written == [probe("Karl Marx", "Mars")]
+    assert written == [probe("Karl Marx", "Mars") | {"repeated": False}]
     job = make_job(tmp_path, {"source": "world"}, inputs=inputs)
     assert known.write(job) == {"closed": True}
     assert job.outputs["knowledge"].read_text() == '{"closed": true}'

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from unlearning_grid.rwku.conventions import CONVENTIONS
 from unlearning_grid.rwku.score import (
     GENERATED,
     LIKELIHOOD,
@@ -126,6 +127,9 @@ def test_reasoning() -> None:
     nothing = generated("reason", "(A)", "")
     assert scores(nothing) == {(exact, "corrected"): 0, (exact, "paper"): 0, (exact, "rwku"): 0}
     assert {row["state"] for row in nothing.values()} == {"empty"}
+    vague = generated("reason", "(A)", "the answer is .")
+    assert scores(vague) == {(exact, "corrected"): 0, (exact, "paper"): 1, (exact, "rwku"): 0}
+    assert {row["state"] for row in vague.values()} == {"ok"}
 
 
 def test_factuality_has_no_exact_match_in_the_paper() -> None:
@@ -202,3 +206,40 @@ def test_membership_turns_the_sign_for_rwku() -> None:
     assert found["zlib", "corrected"]["score"] == found["zlib", "rwku"]["score"] == -0.01
     assert found["min_k_10", "rwku"]["state"] == "undefined"
     assert Counter(c for _, c in found) == {"corrected": 22, "rwku": 22, "paper": 1}
+
+
+NAN = float("nan")
+
+
+def test_a_policy_without_numbers_has_no_scores() -> None:
+    letters = likely("general", prompt(0), logprobs=[NAN, NAN, NAN, NAN])
+    assert {(row["score"], row["state"]) for row in letters.values()} == {(None, "undefined")}
+    asked = prompt({"mc1": TARGETS, "mc2": TARGETS})
+    choices = ["yes", "no", "never"]
+    found = likely("truthfulness", asked, choices=choices, logprobs=[-1.0, NAN, -2.0])
+    assert {(row["score"], row["state"]) for row in found.values()} == {(None, "undefined")}
+    names = [f"{kind}_{p}" for kind in ("min_k", "min_k_plus_plus") for p in range(10, 101, 10)]
+    text = likely("mia", prompt(None), loss=None, zlib=None, study_loss=NAN, **dict.fromkeys(names))
+    assert {(row["score"], row["state"]) for row in text.values()} == {(None, "undefined")}
+
+
+def frame(*prompt_ids: str) -> pd.DataFrame:
+    return pd.DataFrame([prompt(0, prompt_id=name, config=name[0]) for name in prompt_ids])
+
+
+def measured(*prompt_ids: str) -> list[str]:
+    found = pd.DataFrame({"prompt_id": prompt_ids, "logprobs": [[-1.0, -2.0]] * len(prompt_ids)})
+    rows = likelihood_rows(frame("a0", "a1", "a2", "b0", "b1"), found, LIKELIHOOD["general"])
+    return [row["prompt_id"] for row in rows[:: len(CONVENTIONS)]]
+
+
+def test_the_first_prompts_of_each_config_may_be_all() -> None:
+    assert measured("a0", "a1", "b0") == ["a0", "a1", "b0"]
+    assert measured("a0", "a1", "a2", "b0", "b1") == ["a0", "a1", "a2", "b0", "b1"]
+
+
+def test_a_lost_or_unknown_row_is_an_error() -> None:
+    with pytest.raises(ValueError, match="a1 was not measured"):
+        measured("a0", "a2", "b0")
+    with pytest.raises(ValueError, match="1 measured rows are no prompts"):
+        measured("a0", "b0", "c0")

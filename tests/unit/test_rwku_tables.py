@@ -64,7 +64,8 @@ def table(rows: Rows) -> pd.DataFrame:
 
 
 def values(found: Iterator[dict[str, Any]], convention: str) -> dict[str, Any]:
-    return {v["metric"]: v["value"] for v in found if v["convention"] == convention}
+    """Values of one convention that rests on rows."""
+    return {v["metric"]: v["value"] for v in found if v["convention"] == convention and v["rows"]}
 
 
 def test_the_corrected_scores() -> None:
@@ -132,10 +133,12 @@ def test_repeated_rows_do_not_count_and_are_not_missing() -> None:
 
 
 def test_a_missing_level_makes_the_mean_of_levels_missing() -> None:
-    found = values(core_scores(frames(forget=probes("forget", [(1, 0.5), (3, 0.7)]))), "corrected")
-    assert found["forget"] is None and found["forget_level2"] is None
-    assert found["forget_level1"] == 0.5
-    assert found["forget_rows"] == pytest.approx(0.6)
+    rows = frames(forget=probes("forget", [(1, 0.5), (3, 0.7)]))
+    found = {v["metric"]: v for v in core_scores(rows) if v["convention"] == "corrected"}
+    assert found["forget"]["value"] is None
+    assert (found["forget_level2"]["value"], found["forget_level2"]["rows"]) == (None, 0)
+    assert found["forget_level1"]["value"] == 0.5
+    assert found["forget_rows"]["value"] == pytest.approx(0.6)
 
 
 def test_without_scores_everything_is_missing() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from support import ROOT
-from unlearning_grid.checks import PROBES
+from unlearning_grid.checks import BENCHMARK, PROBES
 from unlearning_grid.config import load_file, load_yaml
 
 FOLDER = ROOT / "config"
@@ -48,7 +48,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subjects = [entry["subject"] for entry in load_yaml(ROOT / "resources/targets.yaml").values()]
     rows = "".join(json.dumps({"subject": subject}) + "\n" for subject in subjects * 300)
     (root / "rows").mkdir()
-    for name in ("train_refusal_phi3", *PROBES):
+    for name in ("train_refusal_phi3", *PROBES, *BENCHMARK):
         (root / "rows" / f"{name}.jsonl").write_text(rows, encoding="utf-8")
     return root
 

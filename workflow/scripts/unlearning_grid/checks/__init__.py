@@ -22,6 +22,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from _models(config)
     yield from _data(config)
     yield from wording.problems(config)
+    yield from _audit(config)
     yield from judges.problems(config)
     yield from _detector(config)
     yield from _term_weights(config)
@@ -230,6 +231,12 @@ def _answers_file(config: Config, name: str | None) -> Iterator[str]:
         if not isinstance(row, dict) or not {"prompt", "answer"} <= set(row):
             yield f"{where}: line {number} is no JSON object with prompt and answer."
             return
+
+
+def _audit(config: Config) -> Iterator[str]:
+    twice = config["generate"]["shipped_penalty"]
+    if config["audit"]["decoding"] == "shipped" and "heldout" not in twice:
+        yield "audit.decoding: shipped needs heldout in generate.shipped_penalty; add it."
 
 
 def _warmup(config: Config) -> Iterator[str]:

@@ -34,7 +34,7 @@ def problems(config: Config) -> Iterator[str]:
         if placeholders is None:
             if not _is_pairs(value):
                 yield f"{where}: {key} must be a list of [question, answer]."
-        elif not isinstance(value, str):
+        elif not isinstance(value, str) or not value.strip():
             yield f"{where}: {key} must be a text."
         else:
             for placeholder in placeholders:

@@ -125,6 +125,6 @@ def _completed(
     identity = {
         "settings": dict(settings),
         "penalty": penalty,
-        "rendered": rows["rendered"].tolist(),
+        "rows": rows.to_json(orient="split"),
     }
     return kept_table(job, f"{rows['set'].iloc[0]}-{decoding}", identity, make)

@@ -245,7 +245,8 @@ def _study_losses(model: Any, texts: list[Ids], pad_id: int, width: int) -> list
     for row in range(len(texts)):
         spread = torch.log_softmax(logits[row, :-1].float(), dim=-1)
         loss = -spread.gather(1, ids[row, 1:, None])[:, 0]
-        losses.append(float(loss[real[row, 1:] == 1].mean()))
+        counted = loss[real[row, 1:] == 1]
+        losses.append(float(counted.mean()) if len(counted) else 0.0)  # one token alone
     return losses
 
 

@@ -56,6 +56,17 @@ def load_tokenizer(model: Mapping[str, Any]) -> Any:
     return tokenizer
 
 
+def context_window(model: Mapping[str, Any]) -> int | None:
+    """Tokens that the model can read, by its configuration; None where it does not say."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(model["location"], revision=model["revision"])
+    except (OSError, ValueError) as error:
+        raise UserError(f"models: configuration of {model['location']}: {error}") from error
+    return getattr(config, "max_position_embeddings", None)
+
+
 def load_model(model: Mapping[str, Any]) -> Any:
     """Base model on this machine's device, in its stated precision, safetensors only.
 

@@ -21,10 +21,9 @@ def report(results: Results, policy: str) -> str:
     """
     frames = list(_frames(results, policy))
     if not frames:
-        known = sorted({e["policy"] for e in results.plan["evaluations"]})
-        raise UserError(
-            f"{policy}: no current RWKU scores; run the grid, or name one of {known[:5]} …"
-        )
+        known = {e["policy"] for e in results.plan["evaluations"]}
+        fix = "run the grid" if policy in known else f"name a policy, such as {min(known)}"
+        raise UserError(f"{policy}: no current RWKU scores; {fix}")
     targets = ", ".join(target for target, _ in frames)
     lines = [f"{policy}, targets: {targets}", "", *_values(frames), "", *_states(frames)]
     return "\n".join(lines)
@@ -56,12 +55,16 @@ def _values(frames: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
     yield f"| metric | rows | {' | '.join(CONVENTIONS)} |"
     yield "| --- | ---: |" + " ---: |" * len(CONVENTIONS)
     for metric, own in found.items():
-        cells = [_mean(own[name]) for name in CONVENTIONS]
+        cells = [_mean(own[name], len(frames)) for name in CONVENTIONS]
         yield f"| `{metric}` | {rows[metric]} | {' | '.join(cells)} |"
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{sum(values) / len(values):.3f}" if values else "-"
+def _mean(values: Sequence[float], targets: int) -> str:
+    """The mean, and over how many targets where some have no value."""
+    if not values:
+        return "-"
+    mean = f"{sum(values) / len(values):.3f}"
+    return mean if len(values) == targets else f"{mean} ({len(values)} of {targets} targets)"
 
 
 def _states(frames: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:

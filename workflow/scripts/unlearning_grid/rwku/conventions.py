@@ -11,6 +11,9 @@ CORRECTED = "corrected"
 
 CONVENTIONS = (CORRECTED, PAPER, RWKU)
 
+MAX_TEXT_TOKENS = 2048
+"""Membership texts are cut here, as in the study; the longest of the ten targets has about 400."""
+
 OK = "ok"
 EMPTY = "empty"
 """Nothing was said: scores 0 and is counted."""
@@ -19,7 +22,8 @@ REPEATED = "repeated"
 """An earlier row of the benchmark asks the same: this convention leaves the row out."""
 
 CRASH = "crash"
-"""The convention's own scorer raises on this output: no score, and none for the whole set."""
+"""The convention's own scorer raises on this output: no score, and none for means with it."""
 
 UNDEFINED = "undefined"
-"""The score does not exist for this row, such as a choice among one: missing and counted."""
+"""The score does not exist for this row, such as a choice among one, or a
+loss that is no number: missing and counted."""

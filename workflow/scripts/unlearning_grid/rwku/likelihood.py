@@ -16,6 +16,7 @@ from unlearning_grid.models.likelihood import (
 from unlearning_grid.models.policy import Policy
 from unlearning_grid.runtime.job import Job
 from unlearning_grid.runtime.kept import kept_table
+from unlearning_grid.rwku.conventions import MAX_TEXT_TOKENS
 from unlearning_grid.rwku.membership import scores
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ def score(job: Job) -> dict[str, Any]:
     for name, measure in measures.items():
         rows = _prompts(job, f"rwku-{name}")
         log.info("rwku-%s: %d rows", name, len(rows))
-        identity = {"rendered": rows["rendered"].tolist(), "prompt_ids": rows["prompt_id"].tolist()}
+        identity = {"rows": rows.to_json(orient="split")}
         table = kept_table(job, name, identity, lambda m=measure, r=rows: m(job, policy, r))
         table.to_parquet(job.outputs[name], index=False)
         counts[name] = len(table)
@@ -76,10 +77,10 @@ def _membership(job: Job, policy: Policy, rows: Any) -> Any:
         one = next(scored) if fine else None
         values = (one.logprobs, one.mean, one.variance) if one else ([], [], [])
         found.append({"tokens": len(values[0]), **scores(*values, text)})
-    dot = policy.tokenizer(".")["input_ids"]  # what the study scores for an empty text
     losses: list[float] = []
     for _, part in rows.groupby("config", sort=False):
-        ids = [own or dot for own in _tokens(part["ids"])]
+        stripped = [text.strip() or "." for text in part["question"]]  # as the study does
+        ids = [policy.tokenizer(text)["input_ids"][:MAX_TEXT_TOKENS] for text in stripped]
         losses += study_text_losses(policy.model, ids, pad_id=pad, rows=STUDY_ROWS)
     kept = rows[["config", "prompt_id", "truncated"]].reset_index(drop=True)
     return pd.concat([kept, pd.DataFrame(found)], axis=1).assign(study_loss=losses)

@@ -1,7 +1,7 @@
 """Membership-inference scores of a text from its tokens' log-probabilities, and their separation.
 
 Loss (Yeom et al. 2018), zlib (Carlini et al. 2021), Min-K% (Shi et al. 2024) and Min-K%++ (Zhang
-et al. 2025), as RWKU computes them.
+et al. 2024, arXiv 2404.02936), as RWKU computes them.
 """
 
 import math

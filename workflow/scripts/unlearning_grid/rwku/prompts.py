@@ -15,16 +15,14 @@ from unlearning_grid.data.probes import answer_prefix, probe_text
 from unlearning_grid.data.rwku import FORGET_LEVELS, read_jsonl
 from unlearning_grid.errors import UserError
 from unlearning_grid.models.chat import render
-from unlearning_grid.models.load import load_tokenizer, locate
+from unlearning_grid.models.load import context_window, load_tokenizer, locate
 from unlearning_grid.models.sampling import shipped_repetition_penalty
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.rwku.conventions import MAX_TEXT_TOKENS
 
 log = logging.getLogger(__name__)
 
 LETTERS = ("A", "B", "C", "D")
-MAX_TEXT_TOKENS = 2048
-"""Membership texts are cut here, as in the study; the longest of the ten targets has about 400."""
-
 Row = dict[str, Any]
 
 SETS: dict[str, tuple[str, ...]] = {
@@ -52,6 +50,7 @@ def render_sets(job: Job) -> dict[str, Any]:
     where = locate(job, job.settings["model"])
     tokenizer = load_tokenizer(where)
     renderer = Renderer(tokenizer, job.settings["prompts"])
+    window = context_window(where)
     folder = job.outputs["prompts"]
     folder.mkdir()
     counts = {}
@@ -59,6 +58,7 @@ def render_sets(job: Job) -> dict[str, Any]:
         part = "probes" if name in ("rwku-forget", "rwku-neighbor") else "benchmark"
         rows = job.artefact(part, "rows")
         found = [row for config in configs for row in renderer.rows(rows, config)]
+        _check_window(name, found, window)
         pd.DataFrame(found).to_parquet(folder / f"{name}.parquet", index=False)
         counts[name] = len(found)
     facts = {
@@ -68,6 +68,15 @@ def render_sets(job: Job) -> dict[str, Any]:
     text = json.dumps(facts, indent=1, ensure_ascii=False)
     (folder / "facts.json").write_text(text + "\n", encoding="utf-8")
     return {**counts, **facts}
+
+
+def _check_window(name: str, rows: Sequence[Row], window: int | None) -> None:
+    longest = max(rows, key=lambda row: len(row["ids"]), default=None)
+    if window and longest and len(longest["ids"]) > window:
+        raise UserError(
+            f"{name}: {longest['prompt_id']} has {len(longest['ids'])} tokens, and the model reads "
+            f"{window}; use a model with a longer window, or shorter examples in rwku.prompt_file"
+        )
 
 
 def newline_is_token(tokenizer: Any) -> bool:
@@ -104,7 +113,7 @@ class Renderer:
         for number, row in enumerate(read_jsonl(folder / f"{config}.jsonl")):
             try:
                 made = make(row)
-            except (KeyError, TypeError, ValueError) as error:
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 raise UserError(
                     f"{config}: row {number + 1} of this target cannot be asked: {error!r}; use "
                     "RWKU's own rows with their original columns"
@@ -127,14 +136,14 @@ class Renderer:
         return {
             "question": question,
             "rendered": render(self.tokenizer, turn) + prefix,
-            "answer": json.dumps(answer, ensure_ascii=False),
+            "answer": None if answer is None else json.dumps(answer, ensure_ascii=False),
             **more,
         }
 
     def _probe(self, row: Row) -> Row:
         instruction = self.wording["cloze" if str(row["level"]) == "1" else "question"]
         turn = probe_text(row["query"], instruction, row["type"])
-        return self._asked(row["query"], turn, answer_prefix(row["type"]), str(row["answer"]))
+        return self._asked(row["query"], turn, answer_prefix(row["type"]), _gold(row))
 
     def _text(self, row: Row) -> Row:
         """A raw passage, without chat template, with the special tokens of the tokenizer."""
@@ -154,7 +163,7 @@ class Renderer:
                 raise ValueError(
                     f"answer {one['answer']} of {len(one['choices'])} choices (at most four)"
                 )
-        heading = wording["heading"].format(task=row["task"].replace("_", " "))
+        heading = wording["heading"].replace("{task}", row["task"].replace("_", " "))
         shown = [_choices(e) + f"\nAnswer: {LETTERS[int(e['answer'])]}" for e in row["examples"]]
         turn = "\n\n".join([heading, *shown, f"{wording['request']}\n{_choices(row)}"])
         letters = LETTERS[: len(row["choices"])]
@@ -169,7 +178,7 @@ class Renderer:
     def _reason(self, row: Row) -> Row:
         request = self.wording["reason"]["request"]
         turn = f"{row['cot'].strip()}\n\n{request}\nQ: {row['question']}"
-        return self._asked(row["question"], turn, self._prefix(turn), str(row["answer"]))
+        return self._asked(row["question"], turn, self._prefix(turn), _gold(row))
 
     def _truthfulness(self, row: Row) -> Row:
         """Choices of both scores, each once, as tokens that follow the prompt and a blank."""
@@ -190,17 +199,26 @@ class Renderer:
     def _factuality(self, row: Row) -> Row:
         wording = self.wording["factuality"]
         shown = _pairs(wording["examples"], "\n")
-        turn = f"{shown}\n{wording['request']}\nQ: {row['question']}\n"
-        return self._asked(row["question"], turn, "A:", [str(a) for a in row["answers"]])
+        turn = f"\n{shown}\n{wording['request']}\nQ: {row['question']}\n"
+        answers = row["answers"]
+        if not isinstance(answers, list) or not answers:
+            raise ValueError(f"answers must be a list with at least one, found {answers!r}")
+        return self._asked(row["question"], turn, "A:", [str(answer) for answer in answers])
 
     def _fluency(self, row: Row) -> Row:
         heading = self.wording["fluency"]["heading"]
-        turn = heading.format(instruction=row["instruction"]) + "\n"
+        turn = heading.replace("{instruction}", row["instruction"]) + "\n"
         return self._asked(row["instruction"], turn, "", None)
 
     def _prefix(self, turn: str) -> str:
         """ "A:", after a blank unless the template ends with one."""
         return "A:" if render(self.tokenizer, turn)[-1:] in ("\n", " ") else " A:"
+
+
+def _gold(row: Mapping[str, Any]) -> str:
+    if row["answer"] is None:
+        raise ValueError("answer is missing")
+    return str(row["answer"])
 
 
 def _choices(row: Mapping[str, Any]) -> str:

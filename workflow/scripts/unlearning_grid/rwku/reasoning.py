@@ -1,6 +1,6 @@
 """Answers of BIG-Bench Hard (Suzgun et al. 2022): found in the text, and compared.
 
-`study_extract` serves the conventions `paper` and `rwku`, which differ in how they compare;
+The conventions `paper` and `rwku` differ in how they compare and in what an empty answer is;
 `extract` and `match` are the convention `corrected`.
 """
 
@@ -10,20 +10,26 @@ from unlearning_grid.rwku.text import NO_ANSWER, compact, fold, study_tokens, wo
 
 _STUDY_PHRASE = re.compile(r"[Tt|]he answer is ([^.\n]*)\.")
 _PHRASE = re.compile(r"the\s+answer\s+is\b[\s:*]*([^\n]*)", re.IGNORECASE)
-_NEXT_QUESTION = re.compile(r"\n\s*Q:")
+_SENTENCE_END = re.compile(r"[.!?](?=\s)")
+_NEXT_QUESTION = re.compile(r"\n[ \t]*Q:")
 _OPTION = re.compile(r"\(([A-Za-z])\)")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _AROUND = " \t\r\n*`'\"\u2018\u2019\u201c\u201d"
 
 
-def study_extract(output: str) -> str:
+def rwku_extract(output: str) -> str:
     """What stands between "the answer is " and a full stop on the same line, else the whole text.
 
     The first such phrase counts. Case matters but for the first letter, which may also be a bar.
     Nothing is left: NO_ANSWER.
     """
+    return paper_extract(output) or NO_ANSWER
+
+
+def paper_extract(output: str) -> str:
+    """As `rwku_extract`, but an answer of nothing stays nothing where the phrase is there."""
     phrase = _STUDY_PHRASE.search(output)
-    return (phrase[1] if phrase else output).strip() or NO_ANSWER
+    return phrase[1].strip() if phrase else output.strip() or NO_ANSWER
 
 
 def paper_match(extracted: str, answer: str) -> bool:
@@ -46,14 +52,16 @@ def rwku_match(extracted: str, answer: str) -> bool:
 
 
 def extract(output: str) -> str:
-    """What follows the first "the answer is" (any case, a colon or not), to the end of that line.
+    """What follows the first "the answer is" (any case, a colon or not), to the sentence's end.
 
-    Without the phrase: the last line with text. What a model adds as a next "Q:" does not count.
-    Outer blanks, quotes and asterisks and a final full stop are removed; "" if nothing is left.
+    A sentence ends with its line, or with a mark before a blank, so that 3.5 stays whole. Without
+    the phrase: the last line with text. What a model adds as a next "Q:" does not count. Outer
+    blanks, quotes and asterisks and a final full stop are removed; "" if nothing is left.
     """
     text = _NEXT_QUESTION.split(output.strip(), maxsplit=1)[0]
     phrase = _PHRASE.search(text)
     found = phrase[1] if phrase else text.rstrip().rpartition("\n")[2]
+    found = _SENTENCE_END.split(found, maxsplit=1)[0] if phrase else found
     return found.lstrip(_AROUND).rstrip(_AROUND + ".")
 
 

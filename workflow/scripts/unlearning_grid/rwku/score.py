@@ -8,6 +8,7 @@ convention, decoding (of the completion that this convention reads), rendered (t
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from math import exp, isfinite
 from typing import Any
 
 from unlearning_grid.runtime.job import Job
@@ -101,9 +102,7 @@ def completion_rows(
     ):
         texts.setdefault(prompt_id, {})[decoding] = completion
     rows = []
-    for prompt in asked.to_dict("records"):
-        if prompt["prompt_id"] not in texts:
-            continue  # beyond max_prompts
+    for prompt in _measured(asked, texts):
         own = texts[prompt["prompt_id"]]
         both = {PLAIN: own[PLAIN], SHIPPED: own.get(SHIPPED, own[PLAIN])}
         for metric, convention, output, value, state in scorer(prompt, both, facts):
@@ -121,10 +120,25 @@ def likelihood_rows(
     found = {row["prompt_id"]: row for row in measured.to_dict("records")}
     return [
         _row(prompt, metric, convention, None, output, value, state)
-        for prompt in asked.to_dict("records")
-        if prompt["prompt_id"] in found
+        for prompt in _measured(asked, found)
         for metric, convention, output, value, state in scorer(prompt, found[prompt["prompt_id"]])
     ]
+
+
+def _measured(asked: Any, found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The prompts that were measured: the first ones of each config (max_prompts), and no others.
+
+    Raises ValueError otherwise: a row would be lost without a trace.
+    """
+    chosen: list[dict[str, Any]] = []
+    for _, part in asked.groupby("config", sort=False):
+        present = [prompt_id in found for prompt_id in part["prompt_id"]]
+        if False in present[: sum(present)]:
+            raise ValueError(f"{part['prompt_id'].iloc[present.index(False)]} was not measured")
+        chosen += part.head(sum(present)).to_dict("records")
+    if len(chosen) != len(found):
+        raise ValueError(f"{len(found) - len(chosen)} measured rows are no prompts of the set")
+    return chosen
 
 
 def _row(
@@ -180,12 +194,12 @@ def reason(prompt: Mapping[str, Any], texts: Mapping[str, str], _: Any) -> Itera
     """BIG-Bench Hard: exact match of the answer that closes the chain of thought."""
     name, gold = "exact_match", json.loads(prompt["answer"])
     found = reasoning.extract(texts[PLAIN])
-    yield name, CORRECTED, found, float(reasoning.match(found, gold)), _said(found)
-    for convention, match, completion in (
-        (PAPER, reasoning.paper_match, texts[SHIPPED]),
-        (RWKU, reasoning.rwku_match, texts[PLAIN]),
+    yield name, CORRECTED, found, float(reasoning.match(found, gold)), _said(texts[PLAIN])
+    for convention, extract, match, completion in (
+        (PAPER, reasoning.paper_extract, reasoning.paper_match, texts[SHIPPED]),
+        (RWKU, reasoning.rwku_extract, reasoning.rwku_match, texts[PLAIN]),
     ):
-        found = reasoning.study_extract(completion)
+        found = extract(completion)
         yield name, convention, found, float(match(found, gold)), _said(completion)
 
 
@@ -217,10 +231,10 @@ def general(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Sco
     logprobs = list(found["logprobs"])
     best = max(range(len(logprobs)), key=lambda i: logprobs[i])
     right = float(best == json.loads(prompt["answer"]))
-    alone = len(logprobs) < 2
+    known = len(logprobs) > 1 and all(map(isfinite, logprobs))
     for convention in CONVENTIONS:
-        state = UNDEFINED if alone else OK
-        yield "accuracy", convention, "ABCD"[best], None if alone else right, state
+        state = OK if known else UNDEFINED
+        yield "accuracy", convention, "ABCD"[best], right if known else None, state
 
 
 def truthfulness(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Scored]:
@@ -242,7 +256,9 @@ def truthfulness(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
 
 
 def mc1(targets: list[tuple[str, int]], logprobs: Mapping[str, float]) -> float | None:
-    """1 if the first true choice is likelier than every false one; None without both kinds.
+    """1 if the first true choice is likelier than every false one.
+
+    None without both kinds, or if a log-probability is no finite number.
 
     Args:
         targets: (choice, 1 if it is true); logprobs: summed log-probability of each choice.
@@ -252,12 +268,10 @@ def mc1(targets: list[tuple[str, int]], logprobs: Mapping[str, float]) -> float 
 
 
 def mc2(targets: list[tuple[str, int]], logprobs: Mapping[str, float]) -> float | None:
-    """Share of the choices' probability that lies on true ones; None without both kinds.
+    """Share of the choices' probability that lies on true ones; None as in `mc1`.
 
     The largest is taken out first, so that long choices do not underflow to 0 / 0.
     """
-    from math import exp
-
     true, false = _split(targets, logprobs)
     if not true or not false:
         return None
@@ -269,6 +283,9 @@ def mc2(targets: list[tuple[str, int]], logprobs: Mapping[str, float]) -> float 
 def _split(
     targets: list[tuple[str, int]], logprobs: Mapping[str, float]
 ) -> tuple[list[float], list[float]]:
+    """Log-probabilities of the true and of the false choices; nothing where one is not finite."""
+    if not all(isfinite(logprobs[choice]) for choice, _ in targets):
+        return [], []
     true = [logprobs[choice] for choice, label in targets if label]
     return true, [logprobs[choice] for choice, label in targets if not label]
 
@@ -283,7 +300,9 @@ def membership(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
         turned = -value if value is not None and name == "loss" else value
         yield name, CORRECTED, "", value, state
         yield name, RWKU, "", turned, state
-    yield "loss", PAPER, "", float(found["study_loss"]), OK
+    study = float(found["study_loss"])
+    known = isfinite(study)
+    yield "loss", PAPER, "", study if known else None, OK if known else UNDEFINED
 
 
 GENERATED = {

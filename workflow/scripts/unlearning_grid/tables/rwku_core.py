@@ -48,14 +48,16 @@ def core_scores(frames: Mapping[str, Any]) -> Iterator[Value]:
             found += metric.values(frames[name])
         yield from mean_of(found, parts, name, (CORRECTED, PAPER))
         yield from found
-        rows = Metric(f"{name}_rows", name, "rouge_l_recall", DIRECTION[name])
+        rows = Metric(f"{name}_rows", name, "rouge_l_recall", DIRECTION[name], rounded=False)
         yield from rows.values(frames[name])
     for name, more_loss in (("mia_forget", HIGHER), ("mia_retain", LOWER)):
         loss = Metric(name, "mia", "loss", more_loss, (name,), summed=(PAPER,), turned=(RWKU,))
         yield from loss.values(frames["mia"])
         likelier = LOWER if more_loss == HIGHER else HIGHER
         for kind, score in MEMBERSHIP.items():
-            metric = Metric(f"{name}_{kind}", "mia", score, likelier, (name,))
+            metric = Metric(
+                f"{name}_{kind}", "mia", score, likelier, (name,), conventions=(CORRECTED, RWKU)
+            )
             yield from metric.values(frames["mia"])
     yield _separation(frames["mia"])
 

@@ -31,6 +31,8 @@ class Metric:
         direction: which way is better for useful unlearning.
         summed: conventions that add rows up.
         turned: conventions with the opposite sign, and so the opposite direction.
+        conventions: those that have the metric.
+        rounded: whether `paper` rounds it (the study's summary table does, its details do not).
     """
 
     name: str
@@ -40,20 +42,20 @@ class Metric:
     configs: tuple[str, ...] = ()
     summed: tuple[str, ...] = ()
     turned: tuple[str, ...] = ()
+    conventions: tuple[str, ...] = CONVENTIONS
+    rounded: bool = True
 
     def values(self, rows: Any | None, **facts: Any) -> Iterator[Value]:
-        """One value per convention that has the metric.
+        """One value per convention.
 
         `rows` counted and `missing` scores among them stand beside it. The value is missing where
         no row has a score, and where the convention's own scorer raises on one.
         """
         found = None if rows is None else rows[rows["metric"] == self.score]
-        for convention in CONVENTIONS:
+        for convention in self.conventions:
             counted, scores, crashed = 0, [], False
             if found is not None:
                 own = found[found["convention"] == convention]
-                if own.empty:
-                    continue
                 own = own[own["config"].isin(self.configs)] if self.configs else own
                 own = own[own["state"] != REPEATED]
                 counted, scores = len(own), own["score"].dropna().astype(float).tolist()
@@ -73,7 +75,7 @@ class Metric:
         if not scores:
             return None
         value = sum(scores) if convention in self.summed else sum(scores) / len(scores)
-        return round(value, DECIMALS) if convention == PAPER else value
+        return round(value, DECIMALS) if convention == PAPER and self.rounded else value
 
 
 OPPOSITE = {LOWER: HIGHER, HIGHER: LOWER}

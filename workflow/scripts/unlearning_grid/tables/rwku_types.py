@@ -42,7 +42,9 @@ def type_scores(frames: Mapping[str, Any]) -> Iterator[Value]:
     Types that RWKU does not have (an own data set) follow, by name.
     """
     rows = frames["forget"]
-    metric = Metric("rouge_l_recall", "forget", "rouge_l_recall", LOWER, configs=(CONFIG,))
+    metric = Metric(
+        "rouge_l_recall", "forget", "rouge_l_recall", LOWER, configs=(CONFIG,), rounded=False
+    )
     known = [] if rows is None else rows[rows["config"] == CONFIG]["type"].unique().tolist()
     for kind in [*TYPES, *sorted(set(known) - set(TYPES))]:
         part = None if rows is None else rows[rows["type"] == kind]
