@@ -189,7 +189,8 @@ def test_a_killed_audit_asks_only_for_what_is_missing(
     made = run(micro_copy, config_file, completions)
     assert made.returncode == 0, made.stdout + made.stderr
     table: Any = pd.read_parquet(micro_copy / completions / "completions.parquet")
-    wanted = table[table["set"] == "heldout"][["prompt", "completion"]].drop_duplicates()
+    held = (table["set"] == "heldout") & (table["decoding"] == "plain")
+    wanted = table[held][["prompt", "completion"]].drop_duplicates()
     assert len(wanted) == 32
     server.respond = lambda asked: Answer(delay=0.3)
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
@@ -242,7 +243,8 @@ def test_few_failed_verdicts_are_missing_counted_and_asked_for_again_on_command(
     completions: Any = pd.read_parquet(
         micro_copy / "results/completions/base/tiny/on/bruce-lee/completions.parquet"
     )
-    prompts = completions[completions["set"] == "heldout"]["prompt"].tolist()
+    held = (completions["set"] == "heldout") & (completions["decoding"] == "plain")
+    prompts = completions[held]["prompt"].tolist()
     bad = prompts[3]
     server.respond = respond
     assert run(micro_copy, config_file, AUDIT).returncode == 0
