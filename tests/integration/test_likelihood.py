@@ -269,6 +269,7 @@ def test_padding_adds_to_the_studys_losses_except_in_the_longest_text(model: Any
             # The extra token's own loss, and one more token to divide by.
             extra = study_loss * len(texts[place]) - loss * (len(texts[place]) - 1)
             assert extra > 0.5 and abs(study_loss - loss) > 1e-3
+    assert study_text_losses(model, [[7]], pad_id=PAD, rows=3) == [0.0], "nothing to count"
     one_by_one = study_text_losses(model, texts, pad_id=PAD, rows=1)
     assert one_by_one == pytest.approx(proper, abs=TOLERANCE)
 

@@ -24,7 +24,8 @@ def here(tmp_path, monkeypatch):
 
 
 def job(report_to: str) -> Job:
-    return Job({}, {}, {}, Path(f"results/{CELL}/work/0123456789abcdef"), report_to=report_to)
+    work = Path("results", CELL, "work", "0123456789abcdef")
+    return Job({}, {}, {}, work, report_to=report_to)
 
 
 def test_none_needs_nothing_and_sets_nothing():

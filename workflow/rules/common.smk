@@ -97,7 +97,7 @@ def terminal_manifests(wildcards):
 
 
 def evaluation_manifests(stage):
-    """Manifests of one stage (completions, likelihoods, audit, rwku) of every evaluation of the grid."""
+    """Manifests of one stage (completions, audit, rwku, …) of every evaluation of the grid."""
     return [
         f"{paths.stage_dir(stage, e.policy, e.target).as_posix()}/manifest.json"
         for e in EVALUATIONS

@@ -6,8 +6,8 @@ from typing import Any
 from unlearning_grid.config import Config, load_yaml
 from unlearning_grid.errors import UserError
 
-# Key -> what it is: a text with these placeholders, or a list of [question, answer].
-FIELDS: dict[str, tuple[str, ...] | None] = {
+# Key -> what it is: a text that holds these fields, or a list of [question, answer].
+KEYS: dict[str, tuple[str, ...] | None] = {
     "cloze": (),
     "question": (),
     "general.heading": ("{task}",),
@@ -29,17 +29,17 @@ def problems(config: Config) -> Iterator[str]:
     except UserError as error:
         yield f"rwku.prompt_file: {error}; name a file like config/prompts/reworded-v1/rwku.yaml."
         return
-    for key, placeholders in FIELDS.items():
+    for key, fields in KEYS.items():
         value = _at(found, key)
-        if placeholders is None:
+        if fields is None:
             if not _is_pairs(value):
                 yield f"{where}: {key} must be a list of [question, answer]."
         elif not isinstance(value, str) or not value.strip():
             yield f"{where}: {key} must be a text."
         else:
-            for placeholder in placeholders:
-                if placeholder not in value:
-                    yield f"{where}: {key} must hold {placeholder}."
+            for field in fields:
+                if field not in value:
+                    yield f"{where}: {key} must hold {field}."
 
 
 def _at(found: Any, key: str) -> Any:
@@ -49,12 +49,8 @@ def _at(found: Any, key: str) -> Any:
 
 
 def _is_pairs(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(p, list) and len(p) == 2 and all(map(_is_text, p)) for p in value)
-    )
+    return isinstance(value, list) and bool(value) and all(map(_is_pair, value))
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(t, str) for t in value)

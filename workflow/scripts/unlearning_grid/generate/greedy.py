@@ -1,17 +1,15 @@
 """Stage: greedy completions of one policy for all prompt sets of one target.
 
 Sets are kept one by one, so that a killed job goes on with the next set, and a set that changes or
-is added generates itself alone. The model is loaded when the first set needs it.
-
-Decoding: "plain" is greedy and nothing else; "shipped" adds the repetition penalty that the model's
-own generation config holds, which the study's code had on without saying so.
+is added generates itself alone. The model is loaded when the first set needs it. `data.prompts`
+names the decodings.
 """
 
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from unlearning_grid.data.prompts import PLAIN, SHIPPED, read_facts, read_prompts
 from unlearning_grid.data.rwku import read_jsonl
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.policy import Policy
@@ -21,7 +19,6 @@ from unlearning_grid.runtime.kept import kept_table
 
 log = logging.getLogger(__name__)
 
-PLAIN, SHIPPED = "plain", "shipped"
 HELDOUT = "heldout"
 COLUMNS = (
     "set",
@@ -44,7 +41,7 @@ def generate(job: Job) -> dict[str, Any]:
     import pandas as pd
 
     policy = Policy(job)
-    facts = json.loads((job.artefact("prompts", "prompts") / "facts.json").read_text("utf-8"))
+    facts = read_facts(job)
     frames = []
     for name, settings in job.settings["sets"].items():
         rows = _heldout(job, policy) if name == HELDOUT else _rwku(job, name)
@@ -85,13 +82,10 @@ def _heldout(job: Job, policy: Policy) -> Any:
 
 
 def _rwku(job: Job, name: str) -> Any:
-    """The prompts of an RWKU set; the first of each config where the settings limit them."""
+    """The prompts of an RWKU set, with the same columns."""
     import pandas as pd
 
-    table = pd.read_parquet(job.artefact("prompts", "prompts") / f"{name}.parquet")
-    limit = job.settings["sets"][name]["max_prompts"]
-    if limit is not None:
-        table = table.groupby("config", sort=False).head(limit).reset_index(drop=True)
+    table = read_prompts(job, name)
     return pd.DataFrame(
         {
             "set": name,

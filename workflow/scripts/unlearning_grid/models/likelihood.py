@@ -127,7 +127,7 @@ def study_text_losses(model: Any, texts: Sequence[Ids], *, pad_id: int, rows: in
     token at all. Position ids are the model's own default.
 
     Memory decides how many texts run at once; padding stays that of `rows`, so numbers do, too.
-    The loss of a text of one token without padding is nan.
+    A text of one token without padding has nothing to count: 0, as there.
 
     Raises ValueError for an empty text.
     """

@@ -12,7 +12,10 @@ CORRECTED = "corrected"
 CONVENTIONS = (CORRECTED, PAPER, RWKU)
 
 MAX_TEXT_TOKENS = 2048
-"""Membership texts are cut here, as in the study; the longest of the ten targets has about 400."""
+"""Membership texts are cut here, as in the study."""
+
+LETTERS = ("A", "B", "C", "D")
+"""Names of the choices of a multiple-choice question."""
 
 OK = "ok"
 EMPTY = "empty"
@@ -25,5 +28,4 @@ CRASH = "crash"
 """The convention's own scorer raises on this output: no score, and none for means with it."""
 
 UNDEFINED = "undefined"
-"""The score does not exist for this row, such as a choice among one, or a
-loss that is no number: missing and counted."""
+"""The row has no such score (a choice among one, a loss that is no number): missing, counted."""

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from unlearning_grid.data.prompts import read_prompts
 from unlearning_grid.models.likelihood import (
     next_token_logprobs,
     score_continuations,
@@ -35,21 +36,13 @@ def score(job: Job) -> dict[str, Any]:
     }
     counts = {}
     for name, measure in measures.items():
-        rows = _prompts(job, f"rwku-{name}")
+        rows = read_prompts(job, f"rwku-{name}")
         log.info("rwku-%s: %d rows", name, len(rows))
         identity = {"rows": rows.to_json(orient="split")}
         table = kept_table(job, name, identity, lambda m=measure, r=rows: m(job, policy, r))
         table.to_parquet(job.outputs[name], index=False)
         counts[name] = len(table)
     return counts
-
-
-def _prompts(job: Job, name: str) -> Any:
-    import pandas as pd
-
-    table = pd.read_parquet(job.artefact("prompts", "prompts") / f"{name}.parquet")
-    limit = job.settings["sets"][name]["max_prompts"]
-    return table if limit is None else table.groupby("config", sort=False).head(limit)
 
 
 def _tokens(column: Any) -> list[list[int]]:

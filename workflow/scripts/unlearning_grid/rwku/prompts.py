@@ -6,7 +6,6 @@ answer (JSON), repeated (an earlier row of the config, of any target, asks the s
 """
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,8 @@ from unlearning_grid.models.chat import render
 from unlearning_grid.models.load import context_window, load_tokenizer, locate
 from unlearning_grid.models.sampling import shipped_repetition_penalty
 from unlearning_grid.runtime.job import Job
-from unlearning_grid.rwku.conventions import MAX_TEXT_TOKENS
+from unlearning_grid.rwku.conventions import LETTERS, MAX_TEXT_TOKENS
 
-log = logging.getLogger(__name__)
-
-LETTERS = ("A", "B", "C", "D")
 Row = dict[str, Any]
 
 SETS: dict[str, tuple[str, ...]] = {
@@ -185,7 +181,7 @@ class Renderer:
         shown = _pairs(self.wording["truthfulness"]["examples"], "\n\n")
         turn = f"{shown}\n\nQ: {row['question']}"
         asked = self._asked(row["question"], turn, self._prefix(turn), None)
-        targets = {name: _targets(row.get(f"{name}_targets")) for name in ("mc1", "mc2")}
+        targets = {name: _targets(row[f"{name}_targets"]) for name in ("mc1", "mc2")}
         choices = list(dict.fromkeys(c for found in targets.values() for c, _ in found))
         start = len(self.encode(asked["rendered"]))
         whole = [self.encode(f"{asked['rendered']} {choice}") for choice in choices]
@@ -230,8 +226,6 @@ def _pairs(examples: Sequence[Sequence[str]], between: str) -> str:
     return between.join(f"Q: {question}\nA: {answer}" for question, answer in examples)
 
 
-def _targets(targets: Mapping[str, Any] | None) -> list[tuple[str, int]]:
-    """(choice, 1 if it is true) of each choice; none where the row has no such targets."""
-    if not targets:
-        return []
+def _targets(targets: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """(choice, 1 if it is true) of each choice."""
     return [(str(c), int(t)) for c, t in zip(targets["choices"], targets["labels"], strict=True)]

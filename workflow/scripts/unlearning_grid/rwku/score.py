@@ -6,11 +6,11 @@ convention, decoding (of the completion that this convention reads), rendered (t
 """
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from math import exp, isfinite
 from typing import Any
 
+from unlearning_grid.data.prompts import PLAIN, SHIPPED, read_facts
 from unlearning_grid.runtime.job import Job
 from unlearning_grid.rwku import reasoning, text
 from unlearning_grid.rwku.conventions import (
@@ -18,6 +18,7 @@ from unlearning_grid.rwku.conventions import (
     CORRECTED,
     CRASH,
     EMPTY,
+    LETTERS,
     OK,
     PAPER,
     REPEATED,
@@ -27,8 +28,6 @@ from unlearning_grid.rwku.conventions import (
 from unlearning_grid.rwku.fluency import entropy
 from unlearning_grid.rwku.membership import PERCENTS
 from unlearning_grid.rwku.rouge import recall, study_recall
-
-log = logging.getLogger(__name__)
 
 SETS = (
     "forget",
@@ -54,7 +53,6 @@ COLUMNS = (
     "score",
     "state",
 )
-PLAIN, SHIPPED = "plain", "shipped"
 
 Scored = tuple[str, str, str, float | None, str]
 """(metric, convention, output as scored, score, state)."""
@@ -64,8 +62,7 @@ def score(job: Job) -> dict[str, Any]:
     """Write one parquet file per set. Inputs: prompts, completions, likelihoods."""
     import pandas as pd
 
-    prompts = job.artefact("prompts", "prompts")
-    facts = json.loads((prompts / "facts.json").read_text(encoding="utf-8"))
+    prompts, facts = job.artefact("prompts", "prompts"), read_facts(job)
     completions = pd.read_parquet(job.artefact("completions", "completions.parquet"))
     counts: dict[str, Any] = {}
     for name in SETS:
@@ -234,7 +231,7 @@ def general(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Sco
     known = len(logprobs) > 1 and all(map(isfinite, logprobs))
     for convention in CONVENTIONS:
         state = OK if known else UNDEFINED
-        yield "accuracy", convention, "ABCD"[best], right if known else None, state
+        yield "accuracy", convention, LETTERS[best], right if known else None, state
 
 
 def truthfulness(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Scored]:
@@ -295,14 +292,18 @@ def membership(prompt: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
     names = ["loss", "zlib"]
     names += [f"{kind}_{percent}" for kind in ("min_k", "min_k_plus_plus") for percent in PERCENTS]
     for name in names:
-        value = None if found[name] is None or found[name] != found[name] else float(found[name])
-        state = UNDEFINED if value is None else OK
+        value, state = _number(found[name])
         turned = -value if value is not None and name == "loss" else value
         yield name, CORRECTED, "", value, state
         yield name, RWKU, "", turned, state
-    study = float(found["study_loss"])
-    known = isfinite(study)
-    yield "loss", PAPER, "", study if known else None, OK if known else UNDEFINED
+    yield "loss", PAPER, "", *_number(found["study_loss"])
+
+
+def _number(value: float | None) -> tuple[float | None, str]:
+    """(value, state) of a measured number; one that is missing or not finite has no score."""
+    if value is None or not isfinite(value):
+        return None, UNDEFINED
+    return float(value), OK
 
 
 GENERATED = {
