@@ -5,6 +5,7 @@ digest, the new one and the reason stay in run.json and are shown by the cells t
 does not change, so nothing below is run again.
 """
 
+import argparse
 import fnmatch
 import logging
 import subprocess
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.config import ROOT
+from unlearning_grid.config import ROOT, load_file
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import manifest
 from unlearning_grid.runtime.atomic import read_json, write_json
@@ -22,6 +23,24 @@ from unlearning_grid.spec.plan import planned
 from unlearning_grid.spec.stages import Specs
 
 log = logging.getLogger(__name__)
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command `accept`."""
+    parser = commands.add_parser(
+        "accept", parents=[common], help="count results of an older spec as current"
+    )
+    parser.add_argument("rule", help="rule whose results to accept, train_grpo for example")
+    parser.add_argument("cells", nargs="*", help="patterns below results/, such as 'grpo/7b/*'")
+    parser.add_argument("--reason", required=True, help="why the edit cannot change the results")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    specs = Specs(load_file(arguments.config))
+    folders = accept(specs, arguments.rule, arguments.cells, arguments.reason)
+    touch(folders, arguments.config)
+    print(f"accepted {len(folders)} result(s) of {arguments.rule}")
 
 
 def accept(specs: Specs, rule: str, patterns: Sequence[str], reason: str) -> list[str]:

@@ -1,17 +1,34 @@
 """How far the three conventions differ on the rows of one policy, as Markdown (docs/metrics.md)."""
 
+import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from unlearning_grid.config import load_file
 from unlearning_grid.errors import UserError
 from unlearning_grid.rwku.conventions import CONVENTIONS, CORRECTED, OK
 from unlearning_grid.rwku.score import SETS
+from unlearning_grid.spec.stages import Specs
 from unlearning_grid.tables.results import Results
 from unlearning_grid.tables.rwku_core import core_scores
 from unlearning_grid.tables.rwku_utility import utility_scores
 
 OTHERS = tuple(name for name in CONVENTIONS if name != CORRECTED)
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command `conventions`."""
+    parser = commands.add_parser(
+        "conventions", parents=[common], help="how far the RWKU conventions differ on one policy"
+    )
+    parser.add_argument("policy", help="policy with RWKU scores, such as base/0.5b")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    plan = Specs(load_file(arguments.config)).plan()
+    print(report(Results(plan, strict=False), arguments.policy))
 
 
 def report(results: Results, policy: str) -> str:

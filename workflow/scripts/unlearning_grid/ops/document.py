@@ -1,10 +1,11 @@
 """config/README.md, written from the schema so that the two cannot disagree."""
 
+import argparse
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unlearning_grid.config import SCHEMA, load_yaml
+from unlearning_grid.config import ROOT, SCHEMA, load_yaml
 
 HEAD = """# Configuration
 
@@ -24,6 +25,16 @@ an experiment: they stand in `profiles/`.
 | `rwku-cpu.yaml` | real RWKU rows, a real small model, a CPU (`make rwku-cpu`) |
 | `rwku-cpu-full.yaml` | the same with every row of the benchmark (`make rwku-cpu FULL=1`) |
 """
+
+
+def add_parser(commands: Any, _common: argparse.ArgumentParser) -> None:
+    """Add the command `document`."""
+    parser = commands.add_parser("document", help="write config/README.md from the schema")
+    parser.set_defaults(run=_run)
+
+
+def _run(_: argparse.Namespace) -> None:
+    (ROOT / "config" / "README.md").write_text(config_manual(), encoding="utf-8")
 
 
 def config_manual() -> str:

@@ -6,16 +6,34 @@ next run makes the audit again; verdicts that were given come from the judge cac
 missing ones are asked for.
 """
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unlearning_grid.config import load_file
 from unlearning_grid.paths import RESULTS
 from unlearning_grid.runtime.atomic import read_json, remove
 from unlearning_grid.runtime.lease import is_running
 from unlearning_grid.runtime.manifest import NAME, RUN_NAME
+from unlearning_grid.spec.stages import Specs
 
 AUDITS = ("audit", "opinions", "terminal")
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command `retry`."""
+    parser = commands.add_parser(
+        "retry", parents=[common], help="have the next run ask again for verdicts that failed"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    found = reopen(Specs(load_file(arguments.config)).plan())
+    for folder, failed in found.items():
+        print(f"{folder.as_posix()}: {failed} verdict(s) failed, reopened")
+    print(f"{len(found)} audit(s) reopened" + ("; run the grid again" if found else ""))
 
 
 def failed_verdicts(plan: Mapping[str, Any]) -> dict[Path, int]:

@@ -1,5 +1,6 @@
 """Tables as text, for the terminal."""
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,19 @@ COLUMNS = {
     "class_misattributed": "misattributed",
     "class_garbled": "garbled",
 }
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command `show`."""
+    parser = commands.add_parser("show", parents=[common], help="print the held-out table")
+    parser.set_defaults(run=_run)
+
+
+def _run(_: argparse.Namespace) -> None:
+    print("\nHeld-out completions, medians over targets\n")
+    print(show(Path("results/tables")))
+    here = Path.cwd() / "results"
+    print(f"\nTables:  {here / 'tables'}\nFigures: {here / 'figures'}\nColumns: docs/outputs.md")
 
 
 def show(folder: Path) -> str:

@@ -1,12 +1,27 @@
 """What is there and what is missing: the grid by stage."""
 
+import argparse
 from pathlib import Path
+from typing import Any
 
+from unlearning_grid.config import load_file
 from unlearning_grid.ops.retry import failed_verdicts
 from unlearning_grid.ops.show import layout
 from unlearning_grid.paths import policy_dir, stage_dir
 from unlearning_grid.spec.plan import EVALUATION_STAGES
+from unlearning_grid.spec.stages import Specs
 from unlearning_grid.tables.results import Results
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command `status`."""
+    parser = commands.add_parser("status", parents=[common], help="what is there, what is missing")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    plan = Specs(load_file(arguments.config)).plan()
+    print(status(Results(plan, strict=False)))
 
 
 def status(results: Results) -> str:

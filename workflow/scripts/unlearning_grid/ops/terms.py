@@ -1,11 +1,12 @@
 """The report on forbidden terms: what they see and miss in RWKU's rows."""
 
+import argparse
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.config import Config
+from unlearning_grid.config import Config, load_file
 from unlearning_grid.data.matching import CONVENTIONS
 from unlearning_grid.data.rwku import read_rows
 from unlearning_grid.errors import UserError
@@ -13,6 +14,20 @@ from unlearning_grid.ops.show import layout
 from unlearning_grid.rewards.term_report import ORDINARY, Target, TextSet, collect, totals
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Add the command `terms`."""
+    parser = commands.add_parser(
+        "terms", parents=[common], help="what the forbidden terms see and what they miss"
+    )
+    parser.add_argument("--rows", type=Path, help="folder of RWKU's {config}.jsonl files")
+    parser.add_argument("--output", type=Path, help="folder for the tables as CSV")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    print(report(load_file(arguments.config), arguments.rows, arguments.output))
 
 
 def targets_of(config: Config) -> list[Target]:
