@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rulefiles import FILES
 from support import ROOT, Plan, config, plan, snakemake
 
 pytestmark = pytest.mark.xdist_group("dag")
 
 NAMES = ("default", "demo", "slurm")
 GPU_RULES = {"train_warmup", "train_grpo", "generate_completions", "score_likelihoods"}
+LOCAL = {"all"} | {
+    name
+    for path in FILES
+    for block in re.findall(r"^localrules:\n((?:    \w+,\n)+)", path.read_text(), re.MULTILINE)
+    for name in re.findall(r"\w+", block)
+}
 
 
 def profile(name: str) -> dict:
@@ -62,29 +69,67 @@ def test_each_gpu_rule_asks_for_one_h100_and_no_other_rule_for_any(on_slurm: Pla
         assert not {"gpu", "gpus", "gpu_model"} & set(resources), rule
 
 
-def test_the_example_for_two_gpus_gives_them_to_the_largest_model_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (
+            "Two GPUs of one node",
+            {"7b": {"gres": "gpu:h100:2", "processes": "2"}, "0.5b": {"gres": "gpu:h100:1"}},
+        ),
+        (
+            "Four cells of the smallest",
+            {"0.5b": {"gres": "shard:1", "gpu_share": "4"}, "7b": {"gres": "gpu:h100:1"}},
+        ),
+    ],
+)
+def test_an_example_for_gpus_works_when_it_is_taken_out_of_its_comment(
+    shown: str, expected: dict, tmp_path: Path
+) -> None:
     text = (ROOT / "profiles" / "slurm" / "config.yaml").read_text(encoding="utf-8")
-    shown = r'^    # (report_to: \w+|gres: ".*"|processes: ".*")'
-    assert len(re.findall(shown, text, re.MULTILINE)) == 3
-    lines = re.sub(shown, r"    \1", text, flags=re.MULTILINE)
-    (tmp_path / "profile").mkdir()
-    rule = re.search(r"^  train_grpo:\n    gres: .*\n", lines, re.MULTILINE)
+    example = re.search(rf"^    # {shown}.*\n((?:    # \w+: .*\n){{2}})", text, re.MULTILINE)
+    assert example
+    lines = example[1].replace("    # ", "    ")
+    rule = re.search(r"^  train_grpo:\n    gres: .*\n", text, re.MULTILINE)
     assert rule
-    without = lines.replace(rule[0], "  train_grpo:\n")
-    (tmp_path / "profile/config.yaml").write_text(without, encoding="utf-8")
+    (tmp_path / "profile").mkdir()
+    changed = text.replace(rule[0], "  train_grpo:\n" + lines)
+    (tmp_path / "profile/config.yaml").write_text(changed, encoding="utf-8")
     grid = config("config")
-    grid["grid"] |= {"targets": grid["grid"]["targets"][:1], "sizes": ["1.5b", "7b"]}
+    grid["grid"] |= {"targets": grid["grid"]["targets"][:1], "sizes": ["0.5b", "7b"]}
     made = plan(grid, tmp_path / "w", extra=("--profile", str(tmp_path / "profile")))
-    cells = {k: v for k, v in made.resources.items() if k[0] == "train_grpo"}
-    assert cells
-    for (_, wildcards), resources in cells.items():
-        number = "2" if dict(wildcards)["size"] == "7b" else "1"
-        asked = {name: resources[name] for name in ("gres", "processes", "report_to")}
-        assert asked == {
-            "gres": f"gpu:h100:{number}",
-            "processes": number,
-            "report_to": "tensorboard",
-        }
+    seen = set()
+    for (rule_name, wildcards), resources in made.resources.items():
+        if rule_name == "train_grpo":
+            size = dict(wildcards)["size"]
+            seen.add(size)
+            assert expected[size].items() <= resources.items()
+    assert seen == {"0.5b", "7b"}
+
+
+def test_time_and_memory_follow_the_size_and_the_attempt(tmp_path: Path) -> None:
+    grid = config("config")
+    grid["grid"] |= {"targets": grid["grid"]["targets"][:1], "sizes": ["0.5b", "7b"]}
+    site = ("--default-resources", "slurm_account=mine", "slurm_partition=h100")
+    extra = ("--profile", "profiles/slurm", *site)
+    first = plan(grid, tmp_path / "w", extra=extra)
+    third = plan(grid, tmp_path / "w", extra=(*extra, "--attempt", "3"))
+    asked = {
+        (rule, dict(wildcards)["size"]): (resources["runtime"], resources["mem_mb"])
+        for (rule, wildcards), resources in first.resources.items()
+        if rule in ("train_warmup", "train_grpo")
+    }
+    assert asked == {
+        ("train_warmup", "0.5b"): ("60", "32000"),
+        ("train_warmup", "7b"): ("120", "64000"),
+        ("train_grpo", "0.5b"): ("240", "32000"),
+        ("train_grpo", "7b"): ("480", "64000"),
+    }
+    for key, resources in first.resources.items():
+        if key[0] in LOCAL:
+            continue
+        assert resources["slurm_account"] == "mine" and resources["slurm_partition"] == "h100"
+        for name in ("runtime", "mem_mb"):
+            assert int(third.resources[key][name]) == 3 * int(resources[name]), key
 
 
 def test_the_slurm_profile_changes_no_job(on_slurm: Plan, tmp_path: Path) -> None:
@@ -93,9 +138,11 @@ def test_the_slurm_profile_changes_no_job(on_slurm: Plan, tmp_path: Path) -> Non
     assert on_slurm.inputs == here.inputs
 
 
-def test_slurm_jobs_have_time_memory_account_and_partition(on_slurm: Plan) -> None:
+def test_submitted_jobs_have_time_memory_account_and_partition(on_slurm: Plan) -> None:
+    submitted = on_slurm.rules - LOCAL
+    assert set(profile("slurm")["set-resources"]) == submitted
     for (rule, _), resources in on_slurm.resources.items():
-        if rule != "all":
+        if rule in submitted:
             assert {"runtime", "mem_mb", "slurm_account", "slurm_partition"} <= set(resources)
 
 
@@ -129,3 +176,19 @@ def test_another_grid_replaces_the_demo_profiles(tmp_path: Path) -> None:
 def test_every_localrule_is_a_rule(tmp_path: Path) -> None:
     done = snakemake(["-n", "--profile", "profiles/demo"], tmp_path, ["all"])
     assert "localrules directive specifies" not in done.stdout + done.stderr
+
+
+def test_a_cell_of_the_papers_grid_is_submitted_four_times_after_its_training(
+    tmp_path: Path,
+) -> None:
+    grid = config("config")
+    grid["grid"] |= {"targets": grid["grid"]["targets"][:1], "sizes": ["0.5b"]}
+    made = plan(grid, tmp_path / "w", extra=("--profile", "profiles/slurm"))
+    submitted: dict[str, set[str]] = {}
+    for rule, wildcards in made.jobs:
+        policy = dict(wildcards).get("policy", "")
+        if rule not in LOCAL and policy.startswith("grpo/"):
+            submitted.setdefault(policy, set()).add(rule)
+    after = {"generate_completions", "score_likelihoods", "audit_completions", "audit_rollouts"}
+    assert len(submitted) == 8
+    assert all(rules == after for rules in submitted.values())

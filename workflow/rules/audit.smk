@@ -19,6 +19,7 @@ rule audit_completions:
         "../../envs/train.yaml"
     params:
         spec=stage_spec("audit_completions"),
+        operations=stage_operations("audit_completions"),
     script:
         "../scripts/audit_completions.py"
 
@@ -41,6 +42,7 @@ rule audit_again:
         "../../envs/train.yaml"
     params:
         spec=stage_spec("audit_again"),
+        operations=stage_operations("audit_again"),
     script:
         "../scripts/audit_again.py"
 
@@ -63,6 +65,7 @@ rule audit_rollouts:
         "../../envs/train.yaml"
     params:
         spec=stage_spec("audit_rollouts"),
+        operations=stage_operations("audit_rollouts"),
     script:
         "../scripts/audit_rollouts.py"
 

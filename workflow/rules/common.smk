@@ -46,6 +46,14 @@ def stage_spec(stage):
     return lambda wildcards: SPECS.text(stage, **dict(wildcards))
 
 
+def stage_operations(stage):
+    """The settings of a stage that its spec leaves out.
+
+    Snakemake compares no params that are made from outputs, so that a changed one reruns nothing.
+    """
+    return lambda wildcards, output: SPECS.operations(stage, **dict(wildcards))
+
+
 def world_manifest(wildcards):
     """The embedded world, where rows come from it."""
     return "results/world/manifest.json" if CONFIG["data"]["source"] == "world" else []

@@ -133,5 +133,6 @@ rule write_broad_answers:
         "../../envs/train.yaml"
     params:
         spec=stage_spec("write_broad_answers"),
+        operations=stage_operations("write_broad_answers"),
     script:
         "../scripts/write_broad_answers.py"

@@ -20,5 +20,6 @@ rule generate_completions:
         "../../envs/train.yaml"
     params:
         spec=stage_spec("generate_completions"),
+        operations=stage_operations("generate_completions"),
     script:
         "../scripts/generate_completions.py"

@@ -25,5 +25,6 @@ rule train_grpo:
         "../../envs/train.yaml"
     params:
         spec=stage_spec("train_grpo"),
+        operations=stage_operations("train_grpo"),
     script:
         "../scripts/train_grpo.py"

@@ -48,6 +48,7 @@ rule score_likelihoods:
         "../../envs/train.yaml"
     params:
         spec=stage_spec("score_likelihoods"),
+        operations=stage_operations("score_likelihoods"),
     script:
         "../scripts/score_likelihoods.py"
 

@@ -43,6 +43,7 @@ rule write_plan:
         "../../envs/analysis.yaml"
     params:
         spec=stage_spec("write_plan"),
+        operations=stage_operations("write_plan"),
     script:
         "../scripts/write_plan.py"
 

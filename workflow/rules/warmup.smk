@@ -20,5 +20,6 @@ rule train_warmup:
         "../../envs/train.yaml"
     params:
         spec=stage_spec("train_warmup"),
+        operations=stage_operations("train_warmup"),
     script:
         "../scripts/train_warmup.py"

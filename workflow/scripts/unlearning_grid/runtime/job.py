@@ -3,15 +3,19 @@
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from unlearning_grid.errors import UserError
 from unlearning_grid.runtime.lease import Lease, Witness
 from unlearning_grid.runtime.manifest import check_output, content_digest, read
+from unlearning_grid.spec.operations import combine
 
 KEPT = "kept"
 JUDGE_REQUESTS = 16
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # torch reads the first that is set
 
 
 class Interrupted(Exception):
@@ -27,6 +31,7 @@ class Job:
         inputs: manifests of the stages this one builds on, by name (a list where there are many).
         outputs: where to write, by name; published under their final names when the stage returns.
         work: undeclared folder that survives a kill; the same spec and inputs get the same folder.
+        operations: settings that are no part of the spec (spec.operations).
         judge_requests: how many requests to a judge this job may have open at a time.
         processes: how many processes of this machine share the work, one per GPU.
         report_to: where the trainer's metrics go beside the result: none, tensorboard or wandb.
@@ -38,16 +43,17 @@ class Job:
     outputs: Mapping[str, Path]
     work: Path
     lease: Lease | Witness | None = None
+    operations: Mapping[str, Any] = field(default_factory=dict)
     judge_requests: int = JUDGE_REQUESTS
     processes: int = 1
     report_to: str = "none"
     gpu: str | None = None
     stop_requested: bool = False
 
-    @property
+    @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """The stage's own effective settings."""
-        return self.spec["settings"]
+        """The stage's own effective settings, operational ones included."""
+        return combine(self.spec["settings"], self.operations)
 
     @property
     def cell(self) -> Mapping[str, Any]:
@@ -100,3 +106,22 @@ def use_threads(threads: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+
+
+def share_gpu(jobs: Any) -> None:
+    """Limit torch to this job's share of the GPU's memory. Call before importing torch.
+
+    Args:
+        jobs: how many jobs share the GPU, the resource `gpu_share`.
+    Raises UserError unless it is a whole number from 1 on.
+    """
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
+        raise UserError(
+            f"resource gpu_share: {jobs!r} is no number of jobs; set it to how many share one GPU, "
+            "or leave it out for one"
+        )
+    if jobs > 1:
+        name = next((name for name in _ALLOCATOR if name in os.environ), _ALLOCATOR[-1])
+        given = os.environ.get(name)
+        limit = f"per_process_memory_fraction:{1 / jobs:.4f}"
+        os.environ[name] = f"{given},{limit}" if given else limit

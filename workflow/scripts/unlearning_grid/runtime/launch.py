@@ -185,6 +185,7 @@ def _described(job: Job) -> dict[str, Any]:
     witness = lease and asdict(lease.witness()) | {"folder": str(lease.folder)}
     return {
         "spec": dict(job.spec),
+        "operations": dict(job.operations),
         "inputs": paths,
         "outputs": {name: str(path) for name, path in job.outputs.items()},
         "work": str(job.work),

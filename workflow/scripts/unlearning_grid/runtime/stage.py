@@ -20,12 +20,14 @@ from typing import Any
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import attempts, manifest
 from unlearning_grid.runtime.atomic import publish, read_json, remove, write_json
+from unlearning_grid.runtime.ingredients import ingredients
 from unlearning_grid.runtime.job import (
     JUDGE_REQUESTS,
     KEPT,
     Interrupted,
     Job,
     raise_on_terminate,
+    share_gpu,
     use_threads,
 )
 from unlearning_grid.runtime.launch import check_processes
@@ -54,6 +56,8 @@ class Request:
     processes: Any = 1  # what the profile says, unchecked
     report_to: Any = "none"  # likewise
     many: bool = False  # whether the stage can use several processes
+    operations: str = "{}"  # JSON of settings that are no part of the spec
+    gpu_share: Any = 1  # how many jobs share the GPU, what the profile says
 
     @property
     def spec_digest(self) -> str:
@@ -86,6 +90,8 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False, many: boo
         processes=snakemake.resources.get("processes", 1),
         report_to=snakemake.resources.get("report_to", "none"),
         many=many,
+        operations=snakemake.params.get("operations", "{}"),
+        gpu_share=snakemake.resources.get("gpu_share", 1),
     )
     with log_to(Path(snakemake.log[0])):
         try:
@@ -124,6 +130,7 @@ def _run(request: Request) -> None:
     check_code(spec)
     processes = check_processes(request.processes, request.many)
     report_to = check_sink(request.report_to)
+    share_gpu(request.gpu_share)
     input_digests = {
         path: manifest.content_digest(manifest.read(Path(path)))
         for path in _manifest_paths(request.inputs)
@@ -144,6 +151,7 @@ def _run(request: Request) -> None:
                     outputs={n: work / "partial" / p.name for n, p in request.outputs.items()},
                     work=work,
                     lease=lease,
+                    operations=json.loads(request.operations),
                     judge_requests=request.judge_requests,
                     processes=processes,
                     report_to=report_to,
@@ -234,6 +242,7 @@ def _publish(request: Request, work: Path, spec: dict[str, Any], key: str) -> No
             "spec": spec,
             "spec_digest": request.spec_digest,
             "key": key,
+            **ingredients(spec),
             "facts": done.get("facts", {}),
             "attempts": attempts.read(request.folder, key),
             "provenance": provenance() | {name: done.get(name) for name in ("seconds", "gpu")},

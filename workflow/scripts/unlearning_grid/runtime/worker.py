@@ -70,6 +70,7 @@ def job_of(task: dict[str, Any]) -> Job:
     lease = task["lease"]
     return Job(
         spec=task["spec"],
+        operations=task["operations"],
         inputs={name: _paths(value) for name, value in task["inputs"].items()},
         outputs={name: Path(path) for name, path in task["outputs"].items()},
         work=Path(task["work"]),

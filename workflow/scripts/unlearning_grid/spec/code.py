@@ -52,8 +52,13 @@ def code_digest(roots: Iterable[str], package_root: Path = ROOT) -> str:
 
     Raises FileNotFoundError when a root does not exist.
     """
+    return digest(module_digests(roots, package_root))
+
+
+def module_digests(roots: Iterable[str], package_root: Path = ROOT) -> dict[str, str]:
+    """Module -> digest of its source, of every module that the code digest of `roots` covers."""
     names = sorted(reachable(roots, package_root))
-    return digest({name: _module_digest(_path(name, package_root)) for name in names})
+    return {name: _module_digest(_path(name, package_root)) for name in names}
 
 
 def reachable(roots: Iterable[str], package_root: Path = ROOT) -> set[str]:

@@ -4,7 +4,7 @@ A spec is canonical JSON of
     stage     the rule's name
     cell      the facts of this cell (its wildcards)
     settings  this stage's own effective settings, with the slices of terms, aliases and prompts
-              that this very cell uses
+              that this very cell uses, less what is only operational (spec.operations)
     modules   the modules that compute it, less what they import
     code      digest of these modules and of what they import
     env       digest of the pins of its environment
@@ -25,6 +25,7 @@ from unlearning_grid.rewards import registry as rewards
 from unlearning_grid.spec.canonical import canonical, digest, digest_text
 from unlearning_grid.spec.code import code_digest
 from unlearning_grid.spec.environment import env_digest
+from unlearning_grid.spec.operations import divide
 from unlearning_grid.spec.sources import model_facts, rows_facts
 
 # rule -> (root modules of its code digest, environment file)
@@ -94,9 +95,15 @@ class Specs:
         """Digest of the spec: what run.json must show for the result to be current."""
         return digest_text(self.text(stage, **cell))
 
+    def operations(self, stage: str, **cell: Any) -> str:
+        """Canonical JSON of the settings that a job needs and its spec leaves out."""
+        settings, _ = getattr(self, f"_{stage}")(**cell)
+        return canonical(divide(stage, settings)[1])
+
     def spec(self, stage: str, **cell: Any) -> dict[str, Any]:
         """The spec as a dict."""
         settings, modules = getattr(self, f"_{stage}")(**cell)
+        settings, _ = divide(stage, settings)
         roots, env = STAGES[stage]
         return {
             "stage": stage,
