@@ -29,6 +29,7 @@ from unlearning_grid.data.rwku import read_jsonl
 from unlearning_grid.models.chat import render
 from unlearning_grid.models.load import load_model, load_tokenizer, locate
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.spec.operations import combine
 from unlearning_grid.train.arguments import grpo_arguments
 from unlearning_grid.train.grpo import Run
 from unlearning_grid.train.lora import lora_config
@@ -57,9 +58,11 @@ class Clock(TrainerCallback):
 
 def job_of(cell: Path, folder: Path, steps: int) -> Job:
     """The cell's own job, shorter, in `folder`."""
-    spec = json.loads((cell / "run.json").read_text())["spec"]
+    run = json.loads((cell / "run.json").read_text())
+    spec = run["spec"]
     rule = spec["settings"]["no_learning"] | {"enabled": False}
     often = {"save_steps": 10, "keep_adapters_every": 25}  # as the paper's grid
+    spec["settings"] = combine(spec["settings"], run["provenance"]["operations"])
     spec["settings"] |= {"max_steps": steps, "no_learning": rule, **often}
     split = f"results/data/{spec['cell']['target']}/split/manifest.json"
     inputs = {"split": Path(split), "model": Path("results/world/manifest.json")}

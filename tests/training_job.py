@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.spec.operations import combine
 
 BOTH = {"adapter": "adapter", "metrics": "metrics.parquet", "outcome": "outcome.json"}
 GRPO_OUTPUTS = {**BOTH, "adapters": "adapters", "rollouts": "rollouts.parquet"}
@@ -54,7 +55,7 @@ def _job(
     settings: dict[str, Any],
 ) -> Job:
     results = micro / "results"
-    spec = json.loads((results / policy / "run.json").read_text())["spec"]
+    spec = all_settings(results / policy)
     spec["settings"] |= settings
     for name in ("out", "work/key"):
         (folder / name).mkdir(parents=True)
@@ -64,6 +65,13 @@ def _job(
         outputs={name: folder / "out" / file for name, file in outputs.items()},
         work=folder / "work" / "key",
     )
+
+
+def all_settings(folder: Path) -> dict[str, Any]:
+    """The spec of a result, operational settings put back."""
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    settings = combine(run["spec"]["settings"], run["provenance"]["operations"])
+    return run["spec"] | {"settings": settings}
 
 
 def built(job: Job) -> tuple[Any, Any]:

@@ -119,3 +119,39 @@ def test_the_no_learning_rule_stops_where_it_says(
     logged = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
     rates = [line["active_group_rate"] for line in logged if "active_group_rate" in line]
     assert rates[:3] == pytest.approx(found["first_epoch_active_rates"]), "in the checkpoint too"
+
+
+def test_a_run_goes_on_in_smaller_micro_batches_after_it_was_stopped(
+    micro: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one does after an out-of-memory error: same work folder, same result up to rounding."""
+    settings = short(max_steps=8, save_steps=4)
+    whole = grpo_job(micro, tmp_path / "whole", **settings)
+    grpo.train(whole)
+    job = grpo_job(micro, tmp_path / "broken", **settings)
+
+    def run_out_of_memory(run: grpo.Run, trainer: Any) -> None:
+        step = trainer.training_step
+
+        def fail(*args: Any, **words: Any) -> Any:
+            if trainer.state.global_step == 5:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return step(*args, **words)
+
+        trainer.training_step = fail
+
+    changed_trainer(monkeypatch, run_out_of_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        grpo.train(job)
+    monkeypatch.undo()
+    again = grpo_job(micro, tmp_path / "again", **settings, micro_batch_size=16)
+    again.work.rmdir()
+    job.work.rename(again.work)
+    grpo.train(again)
+    one, two = (pd.read_parquet(j.outputs["rollouts"]) for j in (whole, again))
+    assert one["completion"].tolist() == two["completion"].tolist()
+    one, two = (
+        load_file(j.outputs["adapter"] / "adapter_model.safetensors") for j in (whole, again)
+    )
+    assert max((one[n] - two[n]).abs().max() for n in one) < 1e-4
+    assert any(not torch.equal(one[n], two[n]) for n in one), "16 at a time round differently"

@@ -1,6 +1,5 @@
 """A policy's RWKU scores do not depend on how its rows were batched, padded or ordered."""
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 
 from integration.conftest import MICRO
 from support import real_manifest
+from training_job import all_settings
 from unlearning_grid.audit.heldout import audit
 from unlearning_grid.errors import UserError
 from unlearning_grid.generate.greedy import generate
@@ -29,7 +29,7 @@ TOLERANCE = 1e-5
 def job(micro: Path, folder: Path, stage: str, policy: str, **settings: Any) -> Job:
     """The job of one evaluation stage of the micro grid, with some settings changed."""
     results = micro / "results"
-    spec = json.loads((results / stage / policy / "on/bruce-lee/run.json").read_text())["spec"]
+    spec = all_settings(results / stage / policy / "on/bruce-lee")
     spec["settings"] |= settings
     made_by = {
         "prompts": "prompts/tiny/on/bruce-lee",
@@ -141,8 +141,7 @@ def test_a_set_is_scored_once_and_then_kept(
 
 def audit_job(micro: Path, folder: Path, completions: Path, decoding: str) -> Job:
     results = micro / "results"
-    audit_of = results / "audit/base/tiny/on/bruce-lee/run.json"
-    spec = json.loads(audit_of.read_text(encoding="utf-8"))["spec"]
+    spec = all_settings(results / "audit/base/tiny/on/bruce-lee")
     spec["settings"]["decoding"] = decoding
     folder.mkdir()
     return Job(

@@ -11,7 +11,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 from trl.trainer.sft_trainer import SFTTrainer
 
-from training_job import built, grpo_job, short, warmup_job
+from training_job import all_settings, built, grpo_job, short, warmup_job
 from unlearning_grid.errors import UserError
 from unlearning_grid.models import sampling
 from unlearning_grid.models.chat import render
@@ -141,7 +141,7 @@ def test_the_monitor_stops_the_warm_up_and_says_when_and_why(
     in_micro: Path, tmp_path: Path
 ) -> None:
     """Objective refusal, reached at once by a threshold of 0: the rule is "at least"."""
-    spec = json.loads((in_micro / "results/warmup/tiny/bruce-lee/s0/run.json").read_text())["spec"]
+    spec = all_settings(in_micro / "results/warmup/tiny/bruce-lee/s0")
     reward = {
         "name": "r4-refusal",
         "class": "unlearning_grid.rewards.refusal:RefusalReward",

@@ -11,6 +11,7 @@ from typing import Any
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime.lease import Lease, Witness
 from unlearning_grid.runtime.manifest import check_output, content_digest, read
+from unlearning_grid.runtime.progress import Progress
 from unlearning_grid.spec.operations import combine
 
 KEPT = "kept"
@@ -74,6 +75,14 @@ class Job:
         folder = self.work.parent / KEPT
         folder.mkdir(exist_ok=True)
         return folder
+
+    @cached_property
+    def _progress(self) -> Progress:
+        return Progress(self.work)
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        """Tell people how far the work is; one process of a run does. Cheap, call it often."""
+        self._progress.report(done, total, unit)
 
     def checkpoint_guard(self) -> None:
         """Call before writing into `work`: raises LeaseLost when another worker took over."""

@@ -211,8 +211,13 @@ def _compute(
     made = {final[name]: path for name, path in job.outputs.items()}
     described = manifest.describe(job.spec["stage"], made, input_digests)
     write_json(partial / manifest.NAME, described)
-    made_by = {"seconds": round(time.time() - began, 1), "gpu": job.gpu or gpu_name()}
-    write_json(partial / "facts.json", {"facts": facts} | made_by)
+    made_by = {  # of this attempt, whoever publishes it
+        **provenance(),
+        "seconds": round(time.time() - began, 1),
+        "gpu": job.gpu or gpu_name(),
+        "operations": job.operations,
+    }
+    write_json(partial / "facts.json", {"facts": facts, "provenance": made_by})
     job.checkpoint_guard()
     remove(job.work / "result")
     os.rename(partial, job.work / "result")
@@ -245,7 +250,7 @@ def _publish(request: Request, work: Path, spec: dict[str, Any], key: str) -> No
             **ingredients(spec),
             "facts": done.get("facts", {}),
             "attempts": attempts.read(request.folder, key),
-            "provenance": provenance() | {name: done.get(name) for name in ("seconds", "gpu")},
+            "provenance": done.get("provenance", {}),
         },
     )
     (request.folder / attempts.FAILURE_NAME).unlink(missing_ok=True)
