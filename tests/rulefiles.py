@@ -13,6 +13,7 @@ from support import ROOT
 FILES = [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]
 
 _RULE = re.compile(r"^(rule|checkpoint)(?: (\w+))?:", re.MULTILINE)
+_LOCAL = re.compile(r"^localrules:\n((?:    \w+,\n)+)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^    (\w+):[ \t]*(.*)$")
 
 
@@ -45,6 +46,13 @@ def rules() -> dict[str, Rule]:
             assert rule.name not in found, f"two rules are called {rule.name}"
             found[rule.name] = rule
     return found
+
+
+def local_rules() -> set[str]:
+    """Names of the rules that run beside the controller."""
+    texts = [path.read_text(encoding="utf-8") for path in FILES]
+    blocks = [block for text in texts for block in _LOCAL.findall(text)]
+    return {name for block in blocks for name in re.findall(r"\w+", block)}
 
 
 def read(path: Path) -> list[Rule]:

@@ -7,19 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rulefiles import FILES
+from rulefiles import local_rules
 from support import ROOT, Plan, config, plan, snakemake
 
 pytestmark = pytest.mark.xdist_group("dag")
 
 NAMES = ("default", "demo", "slurm")
 GPU_RULES = {"train_warmup", "train_grpo", "generate_completions", "score_likelihoods"}
-LOCAL = {"all"} | {
-    name
-    for path in FILES
-    for block in re.findall(r"^localrules:\n((?:    \w+,\n)+)", path.read_text(), re.MULTILINE)
-    for name in re.findall(r"\w+", block)
-}
+LOCAL = local_rules() | {"all"}
 
 
 def profile(name: str) -> dict:
