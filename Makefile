@@ -2,23 +2,29 @@
 #
 #   make demo        the embedded world, end to end, on a laptop (minutes); ends with the table
 #   make test        style, unit, workflow and integration tests
+#   make install     the virtual environment alone
 #   make test-demo   the demo, and what its tables must show
 #   make lint        style only
 #   make rwku-cpu    the same grid on real RWKU rows with a real small model, on a CPU
 #                    (FULL=1: every row of the benchmark about the target)
-#   make plan        what the paper's grid would run
-#   make status      what is there and what is missing, for the grid of CONFIG
-#   make retry       have the next run ask again for verdicts that failed, same grid
+#   make plan        what a run would do, its GPU hours and judge cost, before it is started
+#   make status      how far it is; why, verify, cost, orphans: see docs/operations.md
+#   make retry       have the next run ask again for verdicts that failed
+#   make prefetch    fetch models and data at their pins, for nodes without a network
+#   make test-slurm  the grid on a real Slurm that is started here, and every fault (root, Debian)
 #
 # PYTHON    interpreter of the virtual environment, 3.11 or newer
 # PIP_ARGS  more words for pip, such as an index with CPU builds of torch
-# CONFIG    configuration of `plan`, `status` and `retry`
+# CONFIG    configuration of `plan`, `status`, `why`, `verify`, `cost`, `orphans`, `retry`, `prefetch`
+# DIRECTORY working directory of the same, the one that holds results/
+# ARGS      more words for them, such as ARGS=--cells
 # RWKU_DIR  folder of {config}.jsonl files for `rwku-cpu` and the tests on real rows
 # PURGE_DIR folder of PURGE's term lists for the tests on real terms
 
 PYTHON ?= python3
 PIP_ARGS ?=
 CONFIG ?= config/config.yaml
+DIRECTORY ?= .
 VENV := .venv
 BIN := $(VENV)/bin
 LIBRARY := PYTHONPATH=workflow/scripts
@@ -29,10 +35,11 @@ RWKU_CPU := config/rwku-cpu$(if $(FULL),-full).yaml
 export RWKU_DIR PURGE_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-demo lint format plan status retry rwku-cpu docs clean
+OPERATIONS := plan status why verify cost orphans retry prefetch
+.PHONY: help install demo test test-demo test-slurm lint format rwku-cpu docs clean $(OPERATIONS)
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -17
+	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 
 # One environment with the pins of all environment files (vLLM has its own, see envs/vllm.yaml).
 $(VENV)/installed: $(ENVS)
@@ -43,6 +50,8 @@ $(VENV)/installed: $(ENVS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
 		-r $(VENV)/requirements.txt
 	touch $@
+
+install: $(VENV)/installed
 
 demo: $(VENV)/installed
 	$(BIN)/snakemake --profile profiles/demo $(QUIET) -- all
@@ -63,6 +72,9 @@ rwku-cpu: $(VENV)/installed .models/smollm2-135m-instruct/config.json
 test-demo: demo
 	$(BIN)/python -m pytest -m demo tests/demo
 
+test-slurm: $(VENV)/installed
+	$(BIN)/python -m pytest -m slurm tests/slurm
+
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
 
@@ -71,21 +83,16 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/pyright
-	$(BIN)/snakemake --lint --configfile config/demo.yaml --replace-workflow-config
+	$(BIN)/snakemake --lint --configfile config/demo.yaml
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
 
-plan: $(VENV)/installed
-	$(BIN)/snakemake -n --quiet rules --configfile $(CONFIG) --replace-workflow-config all
-
-status: $(VENV)/installed
-	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops status --config $(CONFIG)
-
-retry: $(VENV)/installed
-	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops retry --config $(CONFIG)
+$(OPERATIONS): $(VENV)/installed
+	@$(LIBRARY) $(BIN)/python -m unlearning_grid.ops $@ \
+		--config $(CONFIG) --directory $(DIRECTORY) $(ARGS)
 
 docs: $(VENV)/installed
 	$(LIBRARY) $(BIN)/python -m unlearning_grid.ops document

@@ -11,8 +11,11 @@ from snakemake.utils import min_version
 min_version("9.20")
 
 
-# The checkout's, also when --directory puts results elsewhere.
-configfile: f"{workflow.basedir}/config/config.yaml"
+# The checkout's, also when --directory puts results elsewhere. A file on the command line takes its
+# place, in jobs on a cluster too: Snakemake does not hand --replace-workflow-config down to them.
+if not workflow.overwrite_configfiles:
+
+    configfile: f"{workflow.basedir}/config/config.yaml"
 
 
 include: "workflow/rules/common.smk"

@@ -65,7 +65,7 @@ def dry_run(project: Path, config: Path) -> tuple[float, int, str]:
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules"]
         words += ["--profile", "profiles/slurm", "--configfile", str(config)]
-        words += ["--replace-workflow-config", "--directory", folder, "--", "all"]
+        words += ["--directory", folder, "--", "all"]
         done = subprocess.run(words, cwd=project, check=True, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

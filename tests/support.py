@@ -114,7 +114,7 @@ def dry_run(
     """The finished `snakemake -n` process, whatever its exit status."""
     directory.mkdir(parents=True, exist_ok=True)
     path = as_file(config_file, directory)
-    words = ["-n", "--configfile", str(path), "--replace-workflow-config", *extra]
+    words = ["-n", "--configfile", str(path), *extra]
     return snakemake(words, directory, targets, root)
 
 

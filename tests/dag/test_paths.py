@@ -41,7 +41,7 @@ def test_a_rule_runs_in_an_awkward_checkout_and_directory(small: dict, tmp_path:
     planned = plan(small, directory, targets=["results/plan/manifest.json"], root=root)
     assert planned.counts == {"write_plan": 1}
     grid = directory.with_name(f"{directory.name}.config.yaml")
-    words = ["--cores", "1", "--configfile", str(grid), "--replace-workflow-config"]
+    words = ["--cores", "1", "--configfile", str(grid)]
     done = snakemake(words, directory, ["results/plan/manifest.json"], root=root)
     assert done.returncode == 0, done.stderr
     written = json.loads((directory / "results/plan/plan.json").read_text(encoding="utf-8"))

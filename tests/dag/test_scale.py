@@ -38,7 +38,7 @@ def test_a_dry_run_of_three_times_the_targets_takes_no_more_than_three_times_as_
 def cpu_seconds(config: Path, folder: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules"]
-    words += ["--configfile", str(config), "--replace-workflow-config", "--directory", str(folder)]
+    words += ["--configfile", str(config), "--directory", str(folder)]
     subprocess.run(
         [*words, "--", "all"], cwd=ROOT, env=environment(), check=True, capture_output=True
     )

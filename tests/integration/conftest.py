@@ -14,7 +14,7 @@ MICRO = ROOT / "config" / "micro.yaml"
 def run_micro(directory: Path, *targets: str, root: Path = ROOT):
     """Run the micro grid in a working directory; returns the finished process."""
     config = root / "config" / "micro.yaml"
-    words = ["--cores", "2", "--configfile", str(config), "--replace-workflow-config"]
+    words = ["--cores", "2", "--configfile", str(config)]
     return snakemake([*words, "--quiet", "rules"], directory, targets or ["all"], root)
 
 

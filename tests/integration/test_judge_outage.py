@@ -70,7 +70,7 @@ def config_file(tmp_path: Path) -> Path:
 
 
 def words(config_file: Path) -> list[str]:
-    return ["--cores", "1", "--configfile", str(config_file), "--replace-workflow-config"]
+    return ["--cores", "1", "--configfile", str(config_file)]
 
 
 def run(directory: Path, config_file: Path, result: str) -> Any:

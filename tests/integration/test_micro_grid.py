@@ -171,7 +171,7 @@ def test_a_changed_set_generates_itself_alone(micro_copy, tmp_path):
     changed.write_text(text)
     folder = "results/completions/base/tiny/on/bruce-lee"
     before: Any = pd.read_parquet(micro_copy / folder / "completions.parquet")
-    words = ["--cores", "2", "--configfile", str(changed), "--replace-workflow-config"]
+    words = ["--cores", "2", "--configfile", str(changed)]
     done = snakemake(words, micro_copy, [f"{folder}/manifest.json"])
     assert done.returncode == 0, done.stdout + done.stderr
     log = (micro_copy / folder / "generate_completions.log").read_text()
@@ -189,7 +189,7 @@ def test_weighted_terms_are_embedded_ranked_and_paid_by(micro_copy, tmp_path):
     changed = tmp_path / "weighted.yaml"
     text = MICRO.read_text().replace("rewards: [r0-lex, r2-rubric]", "rewards: [pagerank-lex]")
     changed.write_text(text + "\nterm_weights: {size: tiny}\n")
-    words = ["--cores", "2", "--configfile", str(changed), "--replace-workflow-config"]
+    words = ["--cores", "2", "--configfile", str(changed)]
     cell = "results/grpo/tiny/bruce-lee/cold/pagerank-lex/s0"
     done = snakemake(words, micro_copy, [f"{cell}/manifest.json"])
     assert done.returncode == 0, done.stdout + done.stderr
@@ -223,7 +223,7 @@ def test_the_last_checkpoint_is_not_resumed_past_the_end(micro, micro_copy):
     process.wait()
     assert not (micro_copy / COLD_LEX / "manifest.json").exists()
     unlock(micro_copy)
-    words = ["--cores", "2", "--configfile", str(MICRO), "--replace-workflow-config"]
+    words = ["--cores", "2", "--configfile", str(MICRO)]
     done = snakemake(words, micro_copy, [f"{COLD_LEX}/manifest.json"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert (micro_copy / COLD_LEX / "manifest.json").read_bytes() == expected
@@ -233,14 +233,14 @@ def start_micro(directory: Path) -> subprocess.Popen[bytes]:
     """The micro grid in a process group of its own."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
     command += ["--directory", str(directory), "--cores", "1", "--configfile", str(MICRO)]
-    command += ["--replace-workflow-config", "--quiet", "all", "--", "all"]
+    command += ["--quiet", "all", "--", "all"]
     return subprocess.Popen(command, cwd=ROOT, env=environment(), start_new_session=True)
 
 
 def unlock(directory: Path) -> None:
     """What a person does once after a controller was killed."""
     command = [sys.executable, "-m", "snakemake", "--unlock", "--configfile", str(MICRO)]
-    command += ["--replace-workflow-config", "--directory", str(directory)]
+    command += ["--directory", str(directory)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
 
 
@@ -267,7 +267,8 @@ def test_sigkill_in_the_middle_of_grpo_resumes_to_equal_tables(micro, micro_copy
             micro / COLD_LEX / name
         ).read_bytes(), name
     run = json.loads((micro_copy / COLD_LEX / "run.json").read_text())
-    assert [a.get("outcome", a["event"]) for a in run["attempts"]] == ["start", "start", "finished"]
+    events = [a.get("outcome", a["event"]) for a in run["attempts"]]
+    assert events == ["start", "killed", "start", "finished"]
 
 
 def test_partial_shows_a_cell_that_fails_for_good(micro, micro_copy, tmp_path):

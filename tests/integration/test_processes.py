@@ -41,7 +41,7 @@ INDUCED = """
 
 def command(config: Path = MICRO, *resources: str) -> list[str]:
     """Snakemake's words for a run with two processes."""
-    words = ["--cores", "2", "--configfile", str(config), "--replace-workflow-config"]
+    words = ["--cores", "2", "--configfile", str(config)]
     words += ["--quiet", "rules", "--set-resources"]
     return [*words, *(f"train_grpo:{word}" for word in ("processes=2", *resources))]
 

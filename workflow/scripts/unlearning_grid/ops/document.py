@@ -12,7 +12,7 @@ HEAD = """# Configuration
 Made from `workflow/schemas/config.schema.yaml` by `make docs`; edit the schema, not this file.
 
 A grid is one complete file. `config.yaml` is the paper's; another one is run with
-`--configfile FILE --replace-workflow-config`. Keys left out take the default. Every problem is
+`--configfile FILE`. Keys left out take the default. Every problem is
 reported before a job starts, with its key. Threads, GPUs, time limits and accounts are no facts of
 an experiment: they stand in `profiles/`.
 
