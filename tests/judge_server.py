@@ -83,12 +83,12 @@ class Asked:
 class JudgeServer:
     """Listens on a free port of this machine until `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0, handler: type["_Handler"] | None = None) -> None:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self.reset()
-        handler = type("Handler", (_Handler,), {"outer": self})
-        self.http = _Http(("127.0.0.1", 0), handler)
+        bound: Any = type("Handler", (handler or _Handler,), {"outer": self})
+        self.http = _Http(("127.0.0.1", port), bound)
         self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 

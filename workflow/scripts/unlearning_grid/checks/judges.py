@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from unlearning_grid.checks.served import problems as problems_of_servers
+from unlearning_grid.checks.served import server_name
 from unlearning_grid.checks.words import one_of, variables
 from unlearning_grid.config import Config
 from unlearning_grid.judge.labels import LABEL_SETS, RUBRIC
@@ -22,6 +24,7 @@ def problems(config: Config) -> Iterator[str]:
             yield from _remote(f"judges.{name}", judge, used=name in used)
         if judge["prompt_file"] and not config.file(judge["prompt_file"]).is_file():
             yield f'judges.{name}.prompt_file: no file "{judge["prompt_file"]}".'
+    yield from problems_of_servers(config["judges"])
     for name in sorted({name for _, name, fields in uses if fields} & used):
         if config["judges"][name]["provider"] == "openai":
             yield from _prompt(config, name, uses)
@@ -92,7 +95,7 @@ def _remote(where: str, judge: Any, used: bool) -> Iterator[str]:
     reasons = judge["effort"] not in (None, "none")
     if judge["base_url"] is None and reasons and judge["temperature"] is not None:
         yield f"{where}.temperature: a model that reasons takes none; set it or `effort` to null."
-    if judge["base_url"]:
+    if judge["base_url"] and server_name(judge["base_url"]) is None:
         if used:
             yield from variables(f"{where}.base_url", judge["base_url"])
         yield from _address(f"{where}.base_url", judge["base_url"])
@@ -102,4 +105,4 @@ def _address(where: str, url: str) -> Iterator[str]:
     if "@" in url or "?" in url:
         yield f"{where}: holds a secret; keep it in a variable, written as $NAME."
     elif not url.startswith(("http://", "https://", "$")):
-        yield f'{where}: "{url}" is no address; write http://…, https://… or $NAME.'
+        yield f'{where}: "{url}" is no address; write http://…, https://…, cluster:NAME or $NAME.'

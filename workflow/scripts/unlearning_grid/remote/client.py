@@ -31,6 +31,7 @@ from unlearning_grid.remote.requests import (
 )
 from unlearning_grid.remote.transport import Patience, Stopped, Transport
 from unlearning_grid.runtime.job import Interrupted
+from unlearning_grid.runtime.meter import METER
 from unlearning_grid.spec.canonical import digest
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class Client:
 
     `counts` adds up over all batches: asked (distinct requests), cached, sent, retried, failures by
     type, and tokens (input_tokens, output_tokens, reasoning_tokens, cached_tokens).
+    `on_reply` is called with replies that came and that are wanted, of the batch that is being
+    asked; what it does must be quick.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Client:
         self.requests_at_once = requests_at_once
         self.counts: Counter[str] = Counter()
         self.stop_requested = stop_requested
+        self.on_reply: Callable[[int, int], None] = lambda _done, _total: None
         self.cache = open_cache(cache) if cache else None
         self.transport = Transport(block, patience)
         self._turn = threading.Lock()  # one batch at a time, or the bound would not hold
@@ -127,6 +131,13 @@ def _accept(known: dict[str, Reply], record: Record, parse: Parse) -> None:
             known[record.key] = Reply(record.key, parse(record.text or ""), cached=True)
 
 
+def _metered(reading: Reading) -> dict[str, int]:
+    """What one sent request adds to the meter; `unmetered`: the server named no tokens."""
+    tokens = {f"{kind}_tokens": number or 0 for kind, number in reading.usage.items()}
+    silent = reading.failure != "unavailable" and not reading.usage.get("input")
+    return {"sent": 1, "unmetered": int(silent), **tokens}
+
+
 def _entry(block: Mapping[str, Any], request: Request) -> str:
     """Equal for entries of `judges` that would send the same about the same text."""
     facts = {name: block[name] for name in ("api", "base_url", "model")}
@@ -168,6 +179,8 @@ class _Batch:
                 thread.start()
             reported = self._began
             while len(found) < number:
+                self.client.on_reply(len(found), number)
+                self.client.transport.want()
                 if self.client.stop_requested():
                     raise Interrupted(f"{len(found)} of {number} replies came and are kept")
                 try:
@@ -193,6 +206,7 @@ class _Batch:
         with self._lock:
             failed = Counter({k[7:]: n for k, n in counts.items() if k.startswith("failed_")})
             client.counts.update(counts)
+        METER.add(client.block["name"], {name: counts[name] for name in ("asked", "cached")})
         log.info(
             "judge %s: %d replies wanted, %d distinct, %d from the cache; %d failed%s; sent %d "
             "requests in %d tries, %d tokens in (%d cached), %d out (%d reasoning), %.1f s",
@@ -258,6 +272,7 @@ class _Batch:
     def _count_failure(self, key: str, reply: Reply) -> None:
         with self._lock:
             self.counts[f"failed_{reply.failure}"] += 1
+            METER.add(self.client.block["name"], {"failed": 1})
             self._told += 1
             told = self._told
         if told <= DETAILS:
@@ -302,6 +317,7 @@ class _Batch:
             self.counts["tries"] += attempts
             for kind, tokens in reading.usage.items():
                 self.counts[f"{kind}_tokens"] += tokens or 0
+        METER.add(block["name"], _metered(reading))
         if self.client.cache is None:
             return
         self.client.cache.append(

@@ -13,9 +13,11 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unlearning_grid.checks.served import server_name
 from unlearning_grid.errors import UserError
 from unlearning_grid.remote.faults import (
     Fault,
@@ -26,10 +28,12 @@ from unlearning_grid.remote.faults import (
     reports_error,
 )
 from unlearning_grid.remote.requests import Request
+from unlearning_grid.remote.servers import Announcement, Discovery
 
 log = logging.getLogger(__name__)
 
 TELL_EVERY = 20.0  # seconds
+LOSSES = 3  # servers of the cluster that one request may lose; perhaps it is what ends them
 OPENAI = "https://api.openai.com/v1"  # stated, or the SDK would take OPENAI_BASE_URL unasked
 
 
@@ -46,6 +50,7 @@ class Patience:
         connect_timeout: time to open a connection.
         probe: tries of a probe, after a request was given up.
         outage: that many probes without a reply, and the rest of a batch is not asked.
+        server: time to wait for a server of the cluster that is not there.
     """
 
     attempts: int = 10
@@ -56,6 +61,7 @@ class Patience:
     connect_timeout: float = 20.0
     probe: int = 3
     outage: int = 4
+    server: float = 1800.0
 
     def for_probe(self) -> Patience:
         """Enough for a busy server; a stalled one is not waited for again."""
@@ -78,6 +84,10 @@ class Sent:
 
 class Stopped(Exception):
     """The batch was stopped while this request waited."""
+
+
+class Lost(Exception):
+    """The server of the cluster that this request went to is no longer there."""
 
 
 class Gate:
@@ -107,17 +117,24 @@ class Transport:
         self.patience = patience or PATIENCE
         self._block = block
         self._gate = Gate()
-        self._client: Any = None
         self._pid = 0
-        self._key = ""
+        self._keys: set[str] = set()
         self._told = -math.inf
+        self._client: Any = None  # for an address
+        self._discovery: Discovery | None = None  # for a server of the cluster
 
     def open(self) -> None:
         """Read the key and the server's address. Call before the first send of a batch.
 
-        Raises UserError when the environment lacks either.
+        Raises UserError when the environment lacks either. A server of the cluster is looked for
+        when something is sent.
         """
-        if self._client is not None and self._pid == os.getpid():
+        if self._pid == os.getpid():
+            return
+        server = server_name(self._block["base_url"])
+        if server is not None:
+            self._discovery = Discovery(server, self._block, self.patience.server)
+            self._pid = os.getpid()
             return
         name, variable = self._block["name"], self._block["key_variable"]
         key = os.environ.get(variable)
@@ -128,14 +145,30 @@ class Transport:
             )
         url = _address(self._block)
         self._client = _sdk(url, key, self.patience)
-        self._key, self._pid = key, os.getpid()
+        self._keys.add(key)
+        self._pid = os.getpid()
+
+    def want(self) -> None:
+        """Tell a server of the cluster that it is needed; call while replies are awaited."""
+        if self._discovery:
+            self._discovery.want()
 
     def send(self, request: Request, stop: threading.Event, probe: bool = False) -> Sent:
         """Send until there is a reply or patience ends; then the failure is `unavailable`.
 
         A probe ends after few tries. Raises UserError for what is wrong with the configuration,
-        Stopped once `stop` is set.
+        Stopped once `stop` is set. A server of the cluster that went away is waited for, and the
+        request starts anew with the next one.
         """
+        task = _Task(self, request, stop)
+        for _ in range(LOSSES):
+            with suppress(Lost):
+                return self._send(task, stop, probe)
+        detail = f"{LOSSES} servers went away while they were asked this"
+        return Sent(None, "unavailable", detail, task.attempts, task.latency)
+
+    def _send(self, task: _Task, stop: threading.Event, probe: bool) -> Sent:
+        """Send to the server of now. Raises Lost when it goes away meanwhile."""
         from tenacity import (
             Retrying,
             retry_if_exception_type,
@@ -147,7 +180,6 @@ class Transport:
         )
 
         patience = self.patience.for_probe() if probe else self.patience
-        task = _Task(self, request, stop)
         retrying = Retrying(
             retry=retry_if_exception_type(Transient),
             stop=stop_any(
@@ -160,6 +192,7 @@ class Transport:
             reraise=True,
         )
         try:
+            task.connect()
             body, failure, detail = retrying(task.attempt), None, None
         except Transient as error:
             if stop.is_set():
@@ -168,6 +201,20 @@ class Transport:
         except Rejected as error:
             body, failure, detail = None, error.failure, str(error)
         return Sent(body, failure, detail, task.attempts, task.latency)
+
+    def connection(self, stop: threading.Event) -> tuple[Any, Announcement | None]:
+        """The SDK's client to send with, and the server of the cluster that it speaks to."""
+        if self._discovery is None:
+            return self._client, None
+        server = self._discovery.find(stop)
+        if server is None:
+            raise Stopped
+        self._keys.add(server.key)
+        return _sdk(server.url, server.key, self.patience, inside=True), server
+
+    def is_lost(self, server: Announcement | None) -> bool:
+        """Whether a server of the cluster, which failed a request, is no longer there."""
+        return bool(server and self._discovery and self._discovery.is_lost(server))
 
     def _wait(self, state: Any) -> float:
         chance = random.uniform(0, self.patience.first_wait)
@@ -185,8 +232,10 @@ class Transport:
 
     def hide(self, text: str) -> str:
         """A server's words without the key, which some servers quote."""
-        # A short one is a word for a server that wants none.
-        return text.replace(self._key, "***") if len(self._key) >= 8 else text
+        for key in tuple(self._keys):
+            if len(key) >= 8:  # a short one is a word for a server that wants none
+                text = text.replace(key, "***")
+        return text
 
     def scrub(self, text: str) -> str:
         """The same, short and on one line."""
@@ -203,6 +252,13 @@ class _Task:
         self.attempts = 0
         self.latency = 0.0
         self._began = time.monotonic()
+        self._client: Any = None
+        self._server: Announcement | None = None
+
+    def connect(self) -> None:
+        """Choose where to send. Waits for a server of the cluster: that is no part of the tries."""
+        self._client, self._server = self.transport.connection(self.stop)
+        self._began = time.monotonic()
 
     def attempt(self) -> Mapping[str, Any]:
         """One try, once the gate is open."""
@@ -217,7 +273,12 @@ class _Task:
         began = time.monotonic()
         try:
             return self._send()
-        except Transient as error:
+        except (Transient, UserError) as error:
+            if self.transport.is_lost(self._server):
+                self.transport.tell(f"its server went away: {error}")
+                raise Lost from None
+            if isinstance(error, UserError):
+                raise
             if error.wait:
                 gate.pause(error.wait)
             self.transport.tell(f"try {self.attempts} of a request failed: {error}")
@@ -228,7 +289,7 @@ class _Task:
     def _send(self) -> Mapping[str, Any]:
         from openai import APIConnectionError, APIStatusError
 
-        client, scrub = self.transport._client, self.transport.scrub
+        client, scrub = self._client, self.transport.scrub
         endpoint = client.responses if self.request.api == "responses" else client.chat.completions
         try:
             raw = endpoint.with_raw_response.create(**self.request.payload)
@@ -251,16 +312,22 @@ class _Task:
 _SDKS: dict[tuple[Any, ...], Any] = {}
 
 
-def _sdk(url: str, key: str, patience: Patience) -> Any:
-    """The SDK's client of a server; entries with the same server share its connections."""
+def _sdk(url: str, key: str, patience: Patience, inside: bool = False) -> Any:
+    """The SDK's client of a server; entries with the same server share its connections.
+
+    `inside`: in the cluster, where a proxy for the way out must not be used.
+    """
     facts = (os.getpid(), url, key, patience.read_timeout, patience.connect_timeout)
     if facts not in _SDKS:
-        from openai import OpenAI, Timeout
+        from openai import DefaultHttpxClient, OpenAI, Timeout
 
         for noisy in ("httpx", "httpx2"):  # a line for each request
             logging.getLogger(noisy).setLevel(logging.WARNING)
         timeout = Timeout(patience.read_timeout, connect=patience.connect_timeout)
-        _SDKS[facts] = OpenAI(api_key=key, base_url=url, max_retries=0, timeout=timeout)
+        http = DefaultHttpxClient(trust_env=False, timeout=timeout) if inside else None
+        _SDKS[facts] = OpenAI(
+            api_key=key, base_url=url, max_retries=0, timeout=timeout, http_client=http
+        )
     return _SDKS[facts]
 
 

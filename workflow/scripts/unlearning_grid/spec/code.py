@@ -37,6 +37,8 @@ EXCLUDED = (
     "remote.records",
     "remote.cache",
     "remote.client",
+    "remote.servers",
+    "remote.serving",
 )
 
 _SKIPPED_FIELDS = frozenset({"ctx", "type_comment", "kind", "type_params", "type_ignores"})

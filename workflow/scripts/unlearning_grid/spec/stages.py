@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from unlearning_grid.checks import BENCHMARK, PROBES
+from unlearning_grid.checks.served import served_name
 from unlearning_grid.config import Config
 from unlearning_grid.grid import parse_policy
 from unlearning_grid.judge.registry import JUDGES
@@ -344,6 +345,8 @@ class Specs:
         block = self.config["judges"][name]
         keys = RULES_JUDGE if block["provider"] == "rules" else REMOTE_JUDGE
         facts = {key: block.get(key) for key in keys} | {"name": name}
+        if block["revision"]:  # served in the cluster
+            facts["model"] = served_name(block["model"], block["revision"])
         if "knowledge" in facts and self.config["data"]["source"] != "world":
             facts["knowledge"] = "answers"  # no more is known on real rows
         if block["prompt_file"]:
