@@ -111,9 +111,9 @@ def extra_roots(rule: str) -> set[str]:
 def by_engine(env: str) -> set[str]:
     """Packages that generation imports with the other engine only, or not at all.
 
-    `datasets` reads rows from the hub, in a module from which generation takes a JSON Lines reader.
+    `huggingface_hub` reads rows, for a module from which generation takes a JSON Lines reader.
     """
-    return {"train": {"vllm"}, "vllm": {"accelerate", "datasets"}}.get(env, set())
+    return {"train": {"vllm"}, "vllm": {"accelerate", "huggingface_hub"}}.get(env, set())
 
 
 def third_party(roots: set[str]) -> set[str]:
@@ -132,6 +132,20 @@ def third_party(roots: set[str]) -> set[str]:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 found |= packages(node)
     return found - set(sys.stdlib_module_names) - {"unlearning_grid", "__future__"}
+
+
+def test_a_script_needs_no_snakemake_in_its_environment() -> None:
+    """What Snakemake puts before a script finds its packages behind the environment's own."""
+    from snakemake.common import get_snakemake_searchpaths
+
+    code = (
+        "import importlib.util, sys\n"
+        "assert importlib.util.find_spec('snakemake') is None\n"
+        f"sys.path.extend({get_snakemake_searchpaths()!r})\n"
+        "from snakemake.logging import logger\n"
+        "from snakemake.iocontainers import Snakemake\n"
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
 
 
 def test_entry_scripts_import_the_runtime_only() -> None:

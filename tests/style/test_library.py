@@ -17,6 +17,7 @@ HEAVY = {
     "ahocorasick",
     "datasets",
     "gguf",
+    "huggingface_hub",
     "matplotlib",
     "networkx",
     "nltk",

@@ -84,37 +84,6 @@ def test_errors_name_what_is_wrong(tmp_path):
         read(config="forget_level3")
 
 
-def test_hub_rows_come_from_the_named_config_split_and_revision(monkeypatch):
-    import datasets
-
-    calls = []
-
-    def load_dataset(*args, **kwargs):
-        calls.append((args, kwargs))
-        return datasets.Dataset.from_list([probe("Karl Marx"), probe("Confucius")])
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    hub = {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": "abc"}
-    assert rwku.read_rows(hub, "forget_level1", "Confucius") == [
-        probe("Confucius") | {"repeated": True}
-    ]
-    assert calls == [
-        (("jinzhuoran/RWKU", "forget_level1"), {"split": "test", "revision": "abc"}),
-    ]
-
-
-def test_a_hub_out_of_reach_is_a_user_error(monkeypatch):
-    import datasets
-
-    def load_dataset(*args, **kwargs):
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    hub = {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": None}
-    with pytest.raises(UserError, match="jinzhuoran/RWKU config mia_forget .*no route.*'path'"):
-        rwku.read_rows(hub, "mia_forget", "Confucius")
-
-
 def test_facts_are_distinct_answers_of_four_characters_or_more():
     answers = [" Trier ", "trier", "1818", "UK", "", "Das Kapital", "TRIER"]
     knowledge = knowledge_of("Karl Marx", ["Marx"], [probe("Karl Marx", a) for a in answers])

@@ -290,7 +290,9 @@ def _policy(job: Job, knowledge: Knowledge) -> Teacher:
 
 
 def _api(job: Job, knowledge: Knowledge) -> Teacher:
-    return ApiTeacher(job.settings, knowledge.subject, job.judge_requests, JUDGE_CACHE)
+    teacher = ApiTeacher(job.settings, knowledge.subject, job.judge_requests, JUDGE_CACHE)
+    teacher.client.on_reply = lambda done, total: job.progress(done, total, "replies")
+    return teacher
 
 
 def _given(job: Job, knowledge: Knowledge) -> Teacher:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from unlearning_grid.data.hub import read_hub
 from unlearning_grid.errors import UserError
 
 _PROBE = frozenset({"query", "answer", "level", "type", "subject"})
@@ -60,7 +61,7 @@ def read_rows(source: Mapping[str, Any], config_name: str, subject: str) -> list
     query. The study drops those.
 
     `source`: {"kind": "path", "path": folder of {config}.jsonl} or
-    {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": commit or None}.
+    {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": commit}.
     Raises UserError: unknown config or kind, absent folder or file, broken line, missing column,
     or a subject without rows (with the nearest names).
     """
@@ -73,7 +74,7 @@ def read_rows(source: Mapping[str, Any], config_name: str, subject: str) -> list
         rows: Iterable[dict] = _read_jsonl(Path(source["path"]), config_name)
     elif kind == "hub":
         where = f"{source['repo']} config {config_name}"
-        rows = _read_hub(source, config_name)
+        rows = read_hub(source, config_name, RWKU_CONFIGS[config_name])
     else:
         raise UserError(f"data source kind {kind!r} is unknown; use 'path' or 'hub'")
     return _select(rows, config_name, subject, where)
@@ -129,21 +130,6 @@ def _read_jsonl(folder: Path, config_name: str) -> Iterator[dict]:
             if not isinstance(row, dict):
                 raise UserError(f"{path}:{number}: a row must be a JSON object; fix this line")
             yield row
-
-
-def _read_hub(source: Mapping[str, Any], config_name: str) -> Iterator[dict]:
-    from datasets import Dataset, load_dataset
-
-    repo, revision = source["repo"], source.get("revision")
-    try:
-        data = load_dataset(repo, config_name, split=RWKU_CONFIGS[config_name], revision=revision)
-    except Exception as error:  # the hub client has no common base class for its errors
-        raise UserError(
-            f"{repo} config {config_name} (revision {revision}) cannot be loaded: {error}; "
-            "fetch it where the hub is in reach, or use a 'path' source"
-        ) from error
-    assert isinstance(data, Dataset)
-    yield from (dict(row) for row in data)
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

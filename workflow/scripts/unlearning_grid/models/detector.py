@@ -136,6 +136,6 @@ def _fix(name: str, revision: str | None) -> str:
         return "give the folder of a sequence classifier with safetensors"
     pin = f" --revision {revision}" if revision else ""
     return (
-        f"fetch it where the hub is in reach (hf download {name}{pin}) and copy the hub's cache "
-        "here, or train a stand-in from the rows with detector.train"
+        f"fetch it where the hub is in reach (make prefetch, or hf download {name}{pin}) into the "
+        "HF_HOME of the jobs, or train a stand-in from the rows with detector.train"
     )

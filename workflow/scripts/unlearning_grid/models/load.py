@@ -7,6 +7,7 @@ from typing import Any
 from unlearning_grid.config import expand_path
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.spec.hub import cannot_load
 
 
 def locate(job: Job, facts: Mapping[str, Any], name: str = "model") -> dict[str, Any]:
@@ -48,7 +49,7 @@ def load_tokenizer(model: Mapping[str, Any]) -> Any:
             model["location"], revision=model["revision"], padding_side="left"
         )
     except (OSError, ValueError) as error:
-        raise UserError(f"models: tokenizer of {model['location']}: {error}") from error
+        raise _cannot_load("tokenizer of", model, error) from error
     if not tokenizer.chat_template:
         raise UserError(f"models: {model['location']} has no chat template; use a chat model")
     if tokenizer.pad_token_id is None:
@@ -63,7 +64,7 @@ def context_window(model: Mapping[str, Any]) -> int | None:
     try:
         config = AutoConfig.from_pretrained(model["location"], revision=model["revision"])
     except (OSError, ValueError) as error:
-        raise UserError(f"models: configuration of {model['location']}: {error}") from error
+        raise _cannot_load("configuration of", model, error) from error
     return getattr(config, "max_position_embeddings", None)
 
 
@@ -86,7 +87,7 @@ def load_model(model: Mapping[str, Any]) -> Any:
             use_safetensors=True,
         )
     except (OSError, ValueError) as error:
-        raise UserError(f"models: weights of {model['location']}: {error}") from error
+        raise _cannot_load("weights of", model, error) from error
     shipped = loaded.generation_config
     loaded.generation_config = GenerationConfig(
         bos_token_id=shipped.bos_token_id,
@@ -101,3 +102,7 @@ def with_adapter(model: Any, adapter: Path, trainable: bool = False) -> Any:
     from peft import PeftModel
 
     return PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
+
+
+def _cannot_load(part: str, model: Mapping[str, Any], error: Exception) -> UserError:
+    return cannot_load(f"models: {part}", model["location"], model["revision"], error)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.errors import UserError
 from unlearning_grid.models.batches import evaluating, in_batches, padded, rows_that_fit
+from unlearning_grid.spec.hub import cannot_load
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def shipped_repetition_penalty(where: Mapping[str, Any]) -> float:
             return 1.0
         shipped = GenerationConfig.from_pretrained(str(Path(file).parent))
     except (OSError, ValueError) as error:
-        raise UserError(f"models: generation config of {location}: {error}") from error
+        raise cannot_load("models: generation config of", location, revision, error) from error
     return float(shipped.repetition_penalty or 1.0)
 
 

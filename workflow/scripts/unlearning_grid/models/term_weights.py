@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unlearning_grid.errors import UserError
 from unlearning_grid.models.load import device, locate
+from unlearning_grid.spec.hub import cannot_load
 
 if TYPE_CHECKING:
     from unlearning_grid.runtime.job import Job
@@ -98,7 +98,7 @@ def _load(model: Mapping[str, Any]) -> tuple[Any, Any]:
             where, revision=revision, dtype=torch.float32, use_safetensors=True
         )
     except (OSError, ValueError) as error:
-        raise UserError(f"term_weights: {where} cannot be loaded: {error}") from error
+        raise cannot_load("term_weights: cannot be loaded:", where, revision, error) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer, network.eval().to(device())

@@ -11,6 +11,7 @@ from typing import Any
 
 from unlearning_grid.config import Config
 from unlearning_grid.spec.canonical import digest, digest_file, digest_text
+from unlearning_grid.spec.hub import locked
 
 _WHOLE = 16 << 20
 _SAMPLE = 1 << 20
@@ -30,7 +31,8 @@ def rows_facts(config: Config, configs: Iterable[str]) -> dict[str, Any]:
     if data["source"] == "world":
         return {"kind": "world"}
     if data["source"] == "hub":
-        return {"kind": "hub", "repo": data["repo"], "revision": data["revision"]}
+        revision = data["revision"] or locked(config.root, "dataset", data["repo"])
+        return {"kind": "hub", "repo": data["repo"], "revision": revision}
     folder = config.file(data["path"])
     files = {name: _rows_digest(folder / f"{name}.jsonl") for name in configs}
     return {"kind": "path", "path": data["path"], "files": files}
