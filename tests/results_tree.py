@@ -18,6 +18,7 @@ from unlearning_grid.runtime.job import Job
 from unlearning_grid.runtime.manifest import NAME
 from unlearning_grid.runtime.stage import Request, run_stage
 from unlearning_grid.spec.canonical import canonical, digest_text
+from unlearning_grid.spec.plan import EVALUATION_STAGES
 from unlearning_grid.tables.results import Results
 
 FILES = {
@@ -90,6 +91,21 @@ class Tree:
             "opinions": [],
             "expected": {f.as_posix(): self.digest(f) for f in folders},
         }
+
+    @property
+    def planned(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """(folder, rule, cell) of everything in the plan, as spec.plan.planned has it."""
+        found: list[tuple[str, str, dict[str, Any]]] = []
+        for name in warmups(self.cells):
+            found.append((policy_dir(name).as_posix(), "train_warmup", {}))
+        for cell in self.cells:
+            facts = {**vars(cell), "seed": str(cell.seed)}
+            found.append((policy_dir(cell.policy).as_posix(), "train_grpo", facts))
+        for item in evaluations(self.cells):
+            for stage, rule in EVALUATION_STAGES.items():
+                folder = stage_dir(stage, item.policy, item.target).as_posix()
+                found.append((folder, rule, dict(vars(item))))
+        return found
 
     def results(self, strict: bool = False) -> Results:
         """A fresh look at what is there."""

@@ -210,7 +210,7 @@ def test_sigkill_in_the_middle_resumes_from_the_work_folder(tmp_path):
     assert sorted(set(steps)) == sorted(str(n) for n in range(10))
     assert len(steps) <= 11  # at most the one step whose mark was not written yet
     events = [a.get("outcome", a["event"]) for a in attempts.read(tmp_path)]
-    assert events == ["start", "start", "finished"]
+    assert events == ["start", "killed", "start", "finished"]
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"stage": "s"}'])

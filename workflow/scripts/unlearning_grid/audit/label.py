@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unlearning_grid.errors import UserError
-from unlearning_grid.judge.base import Verdict
+from unlearning_grid.judge.base import Judge, Verdict
 from unlearning_grid.judge.labels import LABEL_SETS, SIX
 from unlearning_grid.judge.names import judge_name, prompt_name
 from unlearning_grid.judge.repetition import degenerate
@@ -34,6 +34,7 @@ def label(job: Job, rows: Any) -> tuple[Any, dict[str, Any]]:
     pairs = list(zip(rows["prompt"].tolist(), texts, strict=True))
     probabilities = load_detector(job, settings["detector"]).probabilities(texts)
     judge = make_judge(job, block, settings["subject"], settings["replicate"])
+    _tell_progress(job, judge)
     verdicts = judge.audit(pairs, LABEL_SETS[settings["labels"]], probabilities)
     failed = Counter(v.failure for v in verdicts if v.failure is not None)
     _check(failed, len(verdicts), settings)
@@ -58,6 +59,13 @@ def label(job: Job, rows: Any) -> tuple[Any, dict[str, Any]]:
         "failures": dict(sorted(failed.items())),
         "requests": dict(sorted(judge.counts.items())),
     }
+
+
+def _tell_progress(job: Job, judge: Judge) -> None:
+    """Have a judge that asks a server tell how many replies came."""
+    client = getattr(judge, "client", None)
+    if client is not None:
+        client.on_reply = lambda done, total: job.progress(done, total, "replies")
 
 
 def label_columns(verdicts: Sequence[Verdict]) -> dict[str, Any]:

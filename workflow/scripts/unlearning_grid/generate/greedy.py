@@ -42,12 +42,17 @@ def generate(job: Job) -> dict[str, Any]:
 
     policy = Policy(job)
     facts = read_facts(job)
-    frames = []
-    for name, settings in job.settings["sets"].items():
-        rows = _heldout(job, policy) if name == HELDOUT else _rwku(job, name)
-        for decoding, penalty in _decodings(job, name, facts["repetition_penalty"]):
-            log.info("%s, %s: %d prompts", name, decoding, len(rows))
-            frames.append(_completed(job, policy, rows, settings, decoding, penalty))
+    parts = [
+        (rows, settings, decoding, penalty)
+        for name, settings in job.settings["sets"].items()
+        for rows in [_heldout(job, policy) if name == HELDOUT else _rwku(job, name)]
+        for decoding, penalty in _decodings(job, name, facts["repetition_penalty"])
+    ]
+    total, frames = sum(len(rows) for rows, *_ in parts), []
+    for rows, settings, decoding, penalty in parts:
+        job.progress(sum(map(len, frames)), total, "prompts")
+        log.info("%s, %s: %d prompts", rows["set"].iloc[0], decoding, len(rows))
+        frames.append(_completed(job, policy, rows, settings, decoding, penalty))
     table: Any = pd.concat(frames, ignore_index=True)[list(COLUMNS)]
     table.to_parquet(job.outputs["completions"], index=False)
     return {

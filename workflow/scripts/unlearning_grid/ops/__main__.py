@@ -12,13 +12,20 @@ from unlearning_grid.errors import UserError
 
 # Each is a module of this package with add_parser(commands, common), in the order of the help text.
 COMMANDS = (
+    "prefetch",
+    "plan",
     "show",
     "status",
+    "why",
+    "verify",
+    "orphans",
+    "cost",
     "accept",
     "retry",
     "terms",
     "conventions",
     "judge_cache",
+    "judge_server",
     "document",
 )
 
@@ -35,6 +42,9 @@ def main(words: list[str] | None = None) -> int:
             arguments.config = arguments.config.resolve()
             os.chdir(arguments.directory)
         return arguments.run(arguments) or 0
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -18,6 +18,7 @@ from unlearning_grid.config import ROOT, load_file
 from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import manifest
 from unlearning_grid.runtime.atomic import read_json, write_json
+from unlearning_grid.runtime.ingredients import ingredients
 from unlearning_grid.spec.canonical import digest
 from unlearning_grid.spec.plan import planned
 from unlearning_grid.spec.stages import Specs
@@ -74,18 +75,19 @@ def accept(specs: Specs, rule: str, patterns: Sequence[str], reason: str) -> lis
 
 
 def touch(folders: Sequence[str], config: Path) -> None:
-    """Let Snakemake take the accepted results as made from the current spec."""
+    """Let Snakemake take these results as made from the current spec, and record them so."""
     if not folders:
         return
     targets = [f"{folder}/{manifest.NAME}" for folder in folders]
-    words = ["--touch", "--quiet", "all", "--cores", "1", "--configfile", str(config)]
+    # Without --force a file that Snakemake sees no reason to make gets no record.
+    words = ["--touch", "--force", "--quiet", "all", "--cores", "1", "--configfile", str(config)]
     words += ["--snakefile", str(ROOT / "Snakefile"), "--directory", "."]
-    words += ["--replace-workflow-config", "--rerun-triggers", "params", "--"]
+    words += ["--rerun-triggers", "params", "--"]
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *words, *targets], capture_output=True, text=True
     )
     if done.returncode:
-        raise UserError(f"accept: snakemake --touch failed: {done.stderr[-2000:]}")
+        raise UserError(f"snakemake --touch failed: {done.stderr[-2000:]}")
 
 
 def _matches(folder: str, patterns: Sequence[str]) -> bool:
@@ -116,6 +118,7 @@ def _restamp(folder: Path, spec: dict[str, Any], reason: str) -> None:
     run |= {
         "spec": spec,
         "spec_digest": entry["to"],
+        **ingredients(spec),
         "accepted": [*run.get("accepted", []), entry],
     }
     write_json(folder / manifest.RUN_NAME, run)

@@ -1,9 +1,9 @@
 """Asking again for verdicts that failed.
 
 An audit with few failed verdicts is a finished result that counts them as missing: nothing reruns
-it, or `all` would never be done while one text is filtered. Reopening takes its manifest away. The
-next run makes the audit again; verdicts that were given come from the judge cache, so only the
-missing ones are asked for.
+it, or `all` would never be done while one text is filtered. It is reopened with the tables that
+were made from it. The next run makes the audit again; verdicts that were given come from the judge
+cache, so only the missing ones are asked for.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unlearning_grid.config import load_file
+from unlearning_grid.ops.reopen import reopen as reopen_with_tables
 from unlearning_grid.paths import RESULTS
 from unlearning_grid.runtime.atomic import read_json, remove
 from unlearning_grid.runtime.lease import is_running
@@ -55,5 +56,5 @@ def reopen(plan: Mapping[str, Any]) -> dict[Path, int]:
     for folder in found:
         for result in folder.glob("work/*/result"):
             remove(result)
-        (folder / NAME).unlink()
+    reopen_with_tables(found, map(Path, plan["expected"]))
     return found

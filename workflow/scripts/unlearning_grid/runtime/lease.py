@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,10 @@ class Lease:
     Args:
         heartbeat: seconds between two signs of life.
         stale_after: seconds without a sign of life after which a holder counts as dead.
+
+    Attributes:
+        since: when it was acquired, by the file system's clock.
+        gone: nonce of each holder that it was taken over from -> its last sign of life, same clock.
     """
 
     def __init__(self, folder: Path, heartbeat: float = 5.0, stale_after: float = 60.0) -> None:
@@ -59,6 +64,8 @@ class Lease:
         self.heartbeat = heartbeat
         self.stale_after = stale_after
         self.nonce = secrets.token_hex(8)
+        self.since: float | None = None
+        self.gone: dict[str, float] = {}
         self._number: int | None = None
         self._beats = 0
         self._stop = threading.Event()
@@ -120,11 +127,14 @@ class Lease:
             return False
         with os.fdopen(handle, "w") as stream:
             json.dump(self._content(), stream)
+            stream.flush()
+            self.since = os.fstat(stream.fileno()).st_mtime
         highest, _ = _current(self.folder)
         if highest != number:  # we acted on an old look at the folder
             self._file(number).unlink(missing_ok=True)
             return False
         self._number = number
+        self.gone = {n: seen for n, seen in signs_of_life(self.folder).items() if n != self.nonce}
         for old in self.folder.glob("lease-*.json"):
             if int(old.stem.removeprefix("lease-")) < number:
                 old.unlink(missing_ok=True)
@@ -179,6 +189,17 @@ def is_held(folder: Path) -> bool:
 def is_running(folder: Path) -> bool:
     """Whether a worker holds one of a result's work folders."""
     return any(is_held(path.parent) for path in folder.glob("work/*/lease-*.json"))
+
+
+def signs_of_life(folder: Path) -> dict[str, float]:
+    """Nonce of each holder that left a lease in the folder -> when it last wrote it."""
+    found = {}
+    for path in sorted(folder.glob("lease-*.json")):
+        content = read_json(path)
+        with suppress(FileNotFoundError):  # taken over while we look
+            if content and "nonce" in content:
+                found[content["nonce"]] = path.stat().st_mtime
+    return found
 
 
 def _current(folder: Path) -> tuple[int | None, dict[str, Any] | None]:

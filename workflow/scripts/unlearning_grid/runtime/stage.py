@@ -141,10 +141,11 @@ def _run(request: Request) -> None:
     lease.acquire()
     ledger = attempts.Ledger(request.folder, key, request.spec_digest, lease.nonce)
     try:
+        attempts.note_killed(work, lease.gone)
         if _finished(work):
             logger.info("found a finished result of this spec in %s", work)
         else:
-            with ledger.attempt():
+            with ledger.attempt(spec["stage"], lease.since, processes, request.gpu_share):
                 job = Job(
                     spec=spec,
                     inputs=request.inputs,
@@ -263,6 +264,8 @@ def _clean(folder: Path, key: str, keep_result: bool) -> None:
             continue
         if work.name != key or not keep_result:
             if work.name == key or not is_held(work):
+                if work.name != key:
+                    attempts.note_killed(work)
                 shutil.rmtree(work, ignore_errors=True)
             continue
         for path in work.iterdir():

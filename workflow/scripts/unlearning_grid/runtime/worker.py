@@ -18,6 +18,7 @@ from unlearning_grid.runtime.atomic import read_json, write_json
 from unlearning_grid.runtime.job import Interrupted, Job, raise_on_terminate
 from unlearning_grid.runtime.lease import Witness
 from unlearning_grid.runtime.logs import Terminal, log_as_one_of_many, logger
+from unlearning_grid.runtime.meter import METER, path_of
 from unlearning_grid.runtime.objects import load_object
 from unlearning_grid.runtime.provenance import gpu_name
 
@@ -33,6 +34,8 @@ def main(folder: Path, rank: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
     terminal = task["terminal"] if rank == 0 else None
     log_as_one_of_many(rank, Terminal(*terminal) if terminal else None)
+    if task["lease"]:  # whoever ends the attempt finds the sums there
+        METER.start(path_of(Path(task["work"]), task["lease"]["nonce"], rank))
     try:
         facts = load_object(task["stage"])(job_of(task)) or {}
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -47,6 +50,7 @@ def main(folder: Path, rank: int) -> None:
         }
         if not isinstance(error, Interrupted):
             logger.warning("ends with %s: %s", type(error).__name__, error)
+    METER.flush()
     write_json(folder / f"result-{rank}.json", result)
     if result.get("error", "Interrupted") != Interrupted.__name__:
         # Now, with no clean-up that could wait for the others: they wait for this one.

@@ -34,9 +34,11 @@ def score(job: Job) -> dict[str, Any]:
         "general": _letters,
         "truthfulness": _choices,
     }
-    counts = {}
+    sets = {name: read_prompts(job, f"rwku-{name}") for name in measures}
+    total, counts = sum(map(len, sets.values())), {}
     for name, measure in measures.items():
-        rows = read_prompts(job, f"rwku-{name}")
+        rows = sets[name]
+        job.progress(sum(counts.values()), total, "texts")
         log.info("rwku-%s: %d rows", name, len(rows))
         identity = {"rows": rows.to_json(orient="split")}
         table = kept_table(job, name, identity, lambda m=measure, r=rows: m(job, policy, r))

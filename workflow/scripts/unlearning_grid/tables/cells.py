@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from unlearning_grid.paths import stage_dir
+from unlearning_grid.paths import policy_dir, stage_dir
 from unlearning_grid.runtime.job import Job
 from unlearning_grid.tables.files import write_table
 from unlearning_grid.tables.results import CURRENT, Results, open_results
@@ -24,10 +24,10 @@ def cells_table(results: Results) -> Any:
     rows = []
     for cell in results.cells:
         outcome = results.outcome(cell["policy"]) or {}
-        states = {
-            stage: results.state(stage_dir(stage, cell["policy"], cell["target"])).status
-            for stage in STAGES
-        }
+        folders = {stage: stage_dir(stage, cell["policy"], cell["target"]) for stage in STAGES}
+        states = {stage: results.state(folder).status for stage, folder in folders.items()}
+        row_of = [policy_dir(cell["policy"]), *folders.values()]
+        accepted = dict.fromkeys(note for folder in row_of for note in results.accepted(folder))
         rows.append(
             {
                 **{k: cell[k] for k in ("size", "target", "init", "reward", "seed", "policy")},
@@ -38,7 +38,7 @@ def cells_table(results: Results) -> Any:
                 "evidence": cell["evidence"],
                 "evaluated": all(status == CURRENT for status in states.values()),
                 **{f"state_{stage}": status for stage, status in states.items()},
-                "accepted": cell["accepted"],
+                "accepted": "; ".join(accepted) or None,
             }
         )
     frame = pd.DataFrame(rows)

@@ -44,6 +44,7 @@ class Results:
     strict: bool = True
     _states: dict[str, State] = field(default_factory=dict)
     _contents: dict[str, str | None] = field(default_factory=dict)
+    _accepted: dict[str, list[str]] = field(default_factory=dict)
 
     @cached_property
     def cells(self) -> list[dict[str, Any]]:
@@ -93,6 +94,24 @@ class Results:
             return None
         return manifest.check_output(folder / manifest.NAME, name)
 
+    def accepted(self, folder: Path) -> list[str]:
+        """ "stage: reason" of every accepted edit that a result depends on, its own ones included.
+
+        [] for a result that does not count.
+        """
+        if self.state(folder).status != CURRENT:
+            return []
+        name = folder.as_posix()
+        if name not in self._accepted:
+            run = read_json(folder / manifest.RUN_NAME) or {}
+            own = [f"{run['spec']['stage']}: {e['reason']}" for e in run.get("accepted", [])]
+            inputs = manifest.read(folder / manifest.NAME)["inputs"]
+            upstream = [Path(path).parent for path in inputs]
+            planned = [one for one in upstream if one.as_posix() in self.plan["expected"]]
+            below = [note for one in planned for note in self.accepted(one)]
+            self._accepted[name] = list(dict.fromkeys(below + own))
+        return self._accepted[name]
+
     def _cell(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         state = self.state(policy_dir(cell["policy"]))
         outcome = self.outcome(cell["policy"]) or {}
@@ -108,7 +127,7 @@ class Results:
             start = self.state(policy_dir(cell["warmup"]))
             if start.status == FAILED:
                 evidence = f"its warm-up failed: {start.evidence}"
-        return {**cell, "status": status, "evidence": evidence, "accepted": state.accepted}
+        return {**cell, "status": status, "evidence": evidence}
 
     def _look(self, folder: Path) -> State:
         run = read_json(folder / manifest.RUN_NAME)

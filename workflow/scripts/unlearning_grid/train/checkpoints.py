@@ -69,6 +69,7 @@ class Checkpoints(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.began = (time.monotonic(), state.global_step)
+        self._tell(state)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.job.checkpoint_guard()
@@ -79,6 +80,7 @@ class Checkpoints(TrainerCallback):
             control.should_save = True
             control.should_training_stop = True
         self._progress(state)
+        self._tell(state)
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -88,6 +90,10 @@ class Checkpoints(TrainerCallback):
             mark = {"key": self.job.work.name, "processes": self.job.processes}
             write_json(folder / COMPLETE, mark)
         processes.wait()
+
+    def _tell(self, state: Any) -> None:
+        if processes.is_main():
+            self.job.progress(state.global_step, state.max_steps, "steps")
 
     def _progress(self, state: Any) -> None:
         now = time.monotonic()
