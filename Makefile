@@ -96,6 +96,7 @@ $(OPERATIONS): $(VENV)/installed
 
 docs: $(VENV)/installed
 	$(LIBRARY) $(BIN)/python -m unlearning_grid.ops document
+	$(LIBRARY):tests $(BIN)/python -m invalidation.render
 
 # Results and Snakemake's memory of them stay.
 clean:

@@ -9,7 +9,8 @@ import pytest
 from hub_server import Hub, data_set, use
 from real_rows import RWKU_DIR, needs_rwku
 from unlearning_grid.data.hub import read_hub
-from unlearning_grid.data.rwku import RWKU_CONFIGS, read_jsonl, read_rows
+from unlearning_grid.data.load import rows_of
+from unlearning_grid.data.rwku import RWKU_CONFIGS, read_jsonl
 from unlearning_grid.errors import UserError
 from unlearning_grid.models.load import context_window, load_model, load_tokenizer
 
@@ -33,16 +34,16 @@ def test_rows_of_the_hub_come_from_the_named_config_and_commit(hub) -> None:
     hub.push("dataset", "some/rows", data_set({"forget_level1": [{"changed": 1}]}))
     source = {"kind": "hub", "repo": "some/rows", "revision": commit}
     expected = [{**ROWS[0], "repeated": False}, {**ROWS[1], "repeated": True}]
-    assert read_rows(source, "forget_level1", "A Person") == expected
+    assert rows_of(source, "forget_level1", "A Person") == expected
     hub.requests.clear()
-    assert read_rows(source, "forget_level1", "A Person") == expected
+    assert rows_of(source, "forget_level1", "A Person") == expected
     assert hub.requests == [], "what is in the cache is read without a request"
 
 
 def test_rows_without_a_commit_are_refused(hub) -> None:
     source = {"kind": "hub", "repo": "some/rows", "revision": None}
     with pytest.raises(UserError, match="data.revision: null, and config/hub.lock.yaml .*prefetch"):
-        read_rows(source, "forget_level1", "A Person")
+        rows_of(source, "forget_level1", "A Person")
     assert hub.requests == []
 
 
@@ -60,7 +61,7 @@ def test_a_data_set_of_another_form_is_a_user_error(hub, files, message) -> None
     commit = hub.push("dataset", "some/rows", files)
     source = {"kind": "hub", "repo": "some/rows", "revision": commit}
     with pytest.raises(UserError, match=message):
-        read_rows(source, "forget_level1", "A Person")
+        rows_of(source, "forget_level1", "A Person")
 
 
 def test_json_lines_are_read_too(hub) -> None:
@@ -68,7 +69,7 @@ def test_json_lines_are_read_too(hub) -> None:
     files["All/of_forget_level1.json"] = "\n".join(map(json.dumps, ROWS)).encode()
     commit = hub.push("dataset", "some/rows", files)
     source = {"kind": "hub", "repo": "some/rows", "revision": commit}
-    assert len(read_rows(source, "forget_level1", "A Person")) == 2
+    assert len(rows_of(source, "forget_level1", "A Person")) == 2
 
 
 @needs_rwku

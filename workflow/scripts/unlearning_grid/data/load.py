@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from unlearning_grid.config import ROOT, expand_path
-from unlearning_grid.data.rwku import read_rows, write_jsonl
+from unlearning_grid.data.hub import read_hub
+from unlearning_grid.data.rwku import (
+    RWKU_CONFIGS,
+    check_config,
+    read_rows,
+    select_rows,
+    write_jsonl,
+)
 from unlearning_grid.runtime.job import Job
 
 log = logging.getLogger(__name__)
@@ -24,11 +31,23 @@ def load_rows(job: Job) -> dict[str, Any]:
     folder.mkdir()
     counts: dict[str, Any] = {}
     for name in settings["configs"]:
-        rows = read_rows(source, name, settings["subject"])
+        rows = rows_of(source, name, settings["subject"])
         write_jsonl(folder / f"{name}.jsonl", rows)
         counts[name] = len(rows)
         log.info("%s: %d rows of %s", name, len(rows), settings["subject"])
     return counts
+
+
+def rows_of(source: Mapping[str, Any], name: str, subject: str) -> list[dict]:
+    """Rows of one subject in one RWKU config: data.rwku.read_rows, and the hub besides.
+
+    `source` may be {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": commit}.
+    """
+    if source["kind"] != "hub":
+        return read_rows(source, name, subject)
+    check_config(name)
+    rows = read_hub(source, name, RWKU_CONFIGS[name])
+    return select_rows(rows, name, subject, f"{source['repo']} config {name}")
 
 
 def _source(job: Job, source: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Rows of one target from RWKU (Jin et al. 2024, arXiv 2406.10890, CC BY 4.0).
 
-Sources: a folder of {config}.jsonl files, which the demo world writes too, or the Hugging Face hub.
+Read from a folder of {config}.jsonl files, which the demo world writes too. data.load also takes
+them from the hub: reading there stands in no digest but that of its own rule.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.data.hub import read_hub
 from unlearning_grid.errors import UserError
 
 _PROBE = frozenset({"query", "answer", "level", "type", "subject"})
@@ -60,27 +60,30 @@ def read_rows(source: Mapping[str, Any], config_name: str, subject: str) -> list
     Probes get one more, `repeated`: an earlier row of the config, of any subject, has the same
     query. The study drops those.
 
-    `source`: {"kind": "path", "path": folder of {config}.jsonl} or
-    {"kind": "hub", "repo": "jinzhuoran/RWKU", "revision": commit}.
+    `source`: {"kind": "path", "path": folder of {config}.jsonl}.
     Raises UserError: unknown config or kind, absent folder or file, broken line, missing column,
     or a subject without rows (with the nearest names).
     """
-    if config_name not in _SCHEMA:
-        hint = _near(config_name, RWKU_CONFIGS)
-        raise UserError(f"RWKU config {config_name!r} is unknown{hint}; one of {[*RWKU_CONFIGS]}")
-    kind = source.get("kind")
-    if kind == "path":
-        where = f"{Path(source['path']) / config_name}.jsonl"
-        rows: Iterable[dict] = _read_jsonl(Path(source["path"]), config_name)
-    elif kind == "hub":
-        where = f"{source['repo']} config {config_name}"
-        rows = read_hub(source, config_name, RWKU_CONFIGS[config_name])
-    else:
-        raise UserError(f"data source kind {kind!r} is unknown; use 'path' or 'hub'")
-    return _select(rows, config_name, subject, where)
+    check_config(config_name)
+    if source.get("kind") != "path":
+        raise UserError(f"data source kind {source.get('kind')!r} is unknown; use 'path' or 'hub'")
+    rows = _read_jsonl(Path(source["path"]), config_name)
+    where = f"{Path(source['path']) / config_name}.jsonl"
+    return select_rows(rows, config_name, subject, where)
 
 
-def _select(rows: Iterable[dict], config_name: str, subject: str, where: str) -> list[dict]:
+def check_config(name: str) -> None:
+    """Raise UserError, with the nearest name, unless RWKU has this config."""
+    if name not in _SCHEMA:
+        hint = _near(name, RWKU_CONFIGS)
+        raise UserError(f"RWKU config {name!r} is unknown{hint}; one of {[*RWKU_CONFIGS]}")
+
+
+def select_rows(rows: Iterable[dict], config_name: str, subject: str, where: str) -> list[dict]:
+    """One subject's rows among those of a config, as `read_rows` gives them.
+
+    `where` names the source in errors. Raises UserError: missing column, subject without rows.
+    """
     column = subject_column(config_name)
     required = _SCHEMA[config_name][1]
     found, seen, asked = [], set(), set()
