@@ -1,0 +1,1 @@
+"""What is run again after an edit, and what is not."""
