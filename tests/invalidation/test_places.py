@@ -126,3 +126,16 @@ def test_a_cell_to_be_trained_again(project: Path) -> None:
     assert done.returncode == 1
     assert min(CELLS) in named(done.stdout)
     assert planned(project).counts == without(below(cells=1), "write_plan")
+
+
+def test_an_audit_with_failed_verdicts_is_made_again_on_command(project: Path) -> None:
+    """Snakemake makes no missing file again while the tables that were made from it are there."""
+    run = project / "results/audit/base/tiny/on/bruce-lee/run.json"
+    text = run.read_text(encoding="utf-8")
+    run.write_text(text.replace('"facts": {', '"facts": {"failed_verdicts": 2, '), encoding="utf-8")
+    assert planned(project).counts == NOTHING
+    done = ops(project, "retry")
+    assert "base/tiny/on/bruce-lee: 2 verdict(s) failed, reopened" in done.stdout, done.stderr
+    tables = ("build_cells_table", "build_heldout_audit_table", "build_judge_agreement_table")
+    expected = {"audit_completions": 1, **dict.fromkeys(tables, 1), "all": 1}
+    assert planned(project).counts == expected
