@@ -38,6 +38,7 @@ CELLS = [
     for reward in ("r0-lex", "r2-rubric")
 ]
 TRAININGS = [WARMUP, *CELLS]
+TIMED = ("lease-", "meter-", "progress.json")  # written by the clock
 File = tuple[str, str, int]  # training, path below it, time of its last change
 WORDS = ["--cores", "2", "--configfile", str(MICRO)]
 MADE_FROM_THEM = (
@@ -220,13 +221,13 @@ def forget_trainings(directory: Path) -> None:
 
 
 def files(directory: Path) -> set[File]:
-    """Files of the trainings as they are now, but for logs and signs of life."""
+    """Files of the trainings as they are now, but for logs, progress and signs of life."""
     found = set()
     for result in TRAININGS:
         top = str(directory / result)
         for folder, _, names in os.walk(top):
             for name in names:
-                if name[0] == "." or name.startswith("lease-") or name.endswith(".log"):
+                if name[0] == "." or name.startswith(TIMED) or name.endswith(".log"):
                     continue
                 path = os.path.join(folder, name)
                 try:
