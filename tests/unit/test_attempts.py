@@ -218,3 +218,12 @@ def test_jobs_that_share_a_gpu_hold_a_part_of_it(monkeypatch, tmp_path):
     with attempts.Ledger(tmp_path, "k", "s", "n").attempt("train", gpu_share=4):
         pass
     assert [a.gpus for a in attempts_of(tmp_path)] == [0.25]
+
+
+def test_garbage_in_a_ledger_is_left_out(tmp_path: Path) -> None:
+    """Blocks of a power cut, and JSON that is no line of it."""
+    path = tmp_path / "work" / "attempts.jsonl"
+    path.parent.mkdir()
+    start = {"key": "k", "spec": "s", "nonce": "n", "event": "start", "time": 1}
+    path.write_bytes(b'[]\n\xff\x00\n{"key": "k"}\n' + json.dumps(start).encode() + b"\n")
+    assert attempts.read(tmp_path) == [start]

@@ -14,8 +14,18 @@ import pytest
 from results_tree import Tree, working_in
 from support import ROOT, as_file, config, plan
 from unlearning_grid.config import load_file
+from unlearning_grid.errors import UserError
 from unlearning_grid.ops.__main__ import main
-from unlearning_grid.ops.orphans import METADATA, Orphans, delete, look, recorded, report, size_of
+from unlearning_grid.ops.orphans import (
+    METADATA,
+    Orphans,
+    check_grid,
+    delete,
+    look,
+    recorded,
+    report,
+    size_of,
+)
 from unlearning_grid.ops.standing import survey
 from unlearning_grid.paths import policy_dir, stage_dir
 from unlearning_grid.runtime.lease import Lease
@@ -179,3 +189,25 @@ def test_nothing_is_deleted_without_yes(tree: Tree, capsys: pytest.CaptureFixtur
     assert policy_dir(DROPPED).is_dir()
     assert main([*words, "--yes"]) == 0
     assert not policy_dir(DROPPED).exists() and policy_dir(KEPT).is_dir()
+
+
+def test_the_configuration_of_another_grid_deletes_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_grid("micro")  # nothing there
+    Path("results/plan").mkdir(parents=True)
+    Path("results/plan/plan.json").write_text('{"name": "micro"}', encoding="utf-8")
+    check_grid("micro")
+    with pytest.raises(UserError, match="results/ is of grid 'micro'.*is 'paper'; give --config"):
+        check_grid("paper")
+
+
+def test_a_copy_beside_a_table_takes_only_itself_along(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    copy = Path("results/tables/training_backup")
+    copy.mkdir(parents=True)
+    table = Path("results/tables/training.parquet")
+    table.write_text("kept", encoding="utf-8")
+    manifest = {"stage": "s", "inputs": {}, "outputs": {"../training.parquet": "digest"}}
+    (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    assert delete([copy]) == [copy]
+    assert table.read_text(encoding="utf-8") == "kept" and not copy.exists()

@@ -236,3 +236,17 @@ def test_outputs_may_lie_outside_the_manifests_folder(tmp_path):
     assert manifest.check_outputs(folder / "manifest.json")["outputs"] == {
         "../cells.csv": digest_text("t")
     }
+
+
+def test_an_edit_during_the_run_does_not_fail_what_was_finished(tmp_path, monkeypatch):
+    """What stands behind the spec is looked at before the work: afterwards it may not parse."""
+
+    def unreadable(*_):
+        raise SyntaxError("somebody edits this")
+
+    def write_while_edited(job):
+        monkeypatch.setattr("unlearning_grid.runtime.stage.ingredients", unreadable)
+        return write(job)
+
+    run_stage(request(tmp_path / "r", write_while_edited))
+    assert (tmp_path / "r" / "run.json").is_file()

@@ -67,6 +67,8 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     specs = Specs(load_file(arguments.config))
+    if arguments.delete:
+        check_grid(specs.config["name"])
     results, above, built = results_of(specs)
     found = look(survey(results, above + built), results.plan["expected"], METADATA)
     print("\n".join(report(found, None if arguments.all else LISTED)))
@@ -78,6 +80,16 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.record and found.unknown:
         touch([folder.as_posix() for folder in found.unknown], arguments.config)
         print(f"\nrecorded {len(found.unknown)} results")
+
+
+def check_grid(name: str) -> None:
+    """Raise UserError when what lies below results/ was made for a grid of another name."""
+    there = (read_json(RESULTS / "plan" / "plan.json") or {}).get("name", name)
+    if there != name:
+        raise UserError(
+            f"orphans: nothing deleted: results/ is of grid {there!r}, and the configuration is "
+            f"{name!r}; give --config FILE of the grid whose orphans you mean"
+        )
 
 
 def look(standings: Sequence[Standing], expected: Mapping[str, str], metadata: Path) -> Orphans:
@@ -159,7 +171,7 @@ def delete(folders: Sequence[Path]) -> list[Path]:
         described = read_json(folder / NAME) or {}
         for name in described.get("outputs", {}):
             output = Path(os.path.normpath(folder / name))
-            if output.is_relative_to(RESULTS):
+            if output.is_relative_to(RESULTS) and output.name.startswith(folder.name):
                 remove(output)
         if folder.parent.name == "work":
             attempts.note_killed(folder)  # its seconds stay in the ledger

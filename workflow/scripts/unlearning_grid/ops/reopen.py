@@ -28,13 +28,14 @@ def reopen(roots: Iterable[Path], planned: Iterable[Path]) -> list[Path]:
     Args:
         planned: folders of every result above the tables (spec.plan), upstream first.
     """
-    wanted = set(roots)
+    wanted = {folder for folder in roots if not is_running(folder)}
     opened: dict[Path, None] = {}
     for folder in dict.fromkeys([*planned, RESULTS / "plan", *_targets()]):
         described = read_json(folder / NAME)
         if not described or is_running(folder):
             continue
-        if folder in wanted or any(Path(path).parent in opened for path in described["inputs"]):
+        made_from = {Path(path).parent for path in described["inputs"]}
+        if folder in wanted or not made_from.isdisjoint(wanted | opened.keys()):
             opened[folder] = None
     for folder in opened:
         (folder / NAME).unlink()

@@ -31,7 +31,7 @@ def read_json(path: Path) -> Any | None:
     """The file's JSON, or None when it is missing or was cut short."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, ValueError):  # no JSON, or cut within a character
         return None
 
 

@@ -218,11 +218,13 @@ def read(folder: Path, key: str | None = None) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            lines.append(json.loads(text))
+            line = json.loads(text)
         except json.JSONDecodeError:
             continue
+        if isinstance(line, dict) and {"key", "spec", "nonce", "event"} <= line.keys():
+            lines.append(line)
     return [line for line in lines if key is None or line["key"] == key]
 
 

@@ -72,4 +72,7 @@ class Progress:
 def read(work: Path) -> Reading | None:
     """The last reading of a work folder; None where there is none."""
     found = read_json(work / NAME)
-    return Reading(**found) if found else None
+    try:
+        return Reading(**found) if found else None
+    except TypeError:  # of another version
+        return None

@@ -128,6 +128,7 @@ def run_stage(request: Request) -> None:
 def _run(request: Request) -> None:
     spec = read_spec(request.spec_text)
     check_code(spec)
+    made_from = ingredients(spec)  # now: an edit during the run must not fail a finished result
     processes = check_processes(request.processes, request.many)
     report_to = check_sink(request.report_to)
     share_gpu(request.gpu_share)
@@ -159,7 +160,7 @@ def _run(request: Request) -> None:
                 )
                 _compute(request.load_stage(), job, request, input_digests)
         lease.check()
-        _publish(request, work, spec, key)
+        _publish(request, work, spec, made_from, key)
         _clean(request.folder, key, request.keep_result)
     finally:
         lease.release()
@@ -236,7 +237,9 @@ def _finished(work: Path) -> bool:
     return True
 
 
-def _publish(request: Request, work: Path, spec: dict[str, Any], key: str) -> None:
+def _publish(
+    request: Request, work: Path, spec: dict[str, Any], made_from: dict[str, Any], key: str
+) -> None:
     result = work / "result"
     done = read_json(result / "facts.json") or {}
     for path in request.outputs.values():
@@ -248,7 +251,7 @@ def _publish(request: Request, work: Path, spec: dict[str, Any], key: str) -> No
             "spec": spec,
             "spec_digest": request.spec_digest,
             "key": key,
-            **ingredients(spec),
+            **made_from,
             "facts": done.get("facts", {}),
             "attempts": attempts.read(request.folder, key),
             "provenance": done.get("provenance", {}),
