@@ -44,7 +44,7 @@ def main(words: list[str] | None = None) -> int:
         return arguments.run(arguments) or 0
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1  # what it was to do after printing is not done
     except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

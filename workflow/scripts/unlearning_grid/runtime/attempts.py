@@ -7,6 +7,7 @@ lease notes when it was last alive.
 """
 
 import json
+import logging
 import os
 import socket
 import time
@@ -21,6 +22,8 @@ from unlearning_grid.runtime import devices, meter
 from unlearning_grid.runtime.atomic import write_json
 from unlearning_grid.runtime.job import Interrupted
 from unlearning_grid.runtime.lease import LeaseLost, is_held, signs_of_life
+
+log = logging.getLogger(__name__)
 
 FAILURE_NAME = "failure.json"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
@@ -117,14 +120,18 @@ class Ledger:
         finally:
             gpus = {} if held is not None else {"gpus": devices.used() / gpu_share}
             others = meter.read(work, self.nonce, "[0-9]*")
-            self._append(
-                event="end",
-                outcome=outcome,
-                seconds=round(time.time() - began, 1),
-                judges=meter.total([meter.METER.stop(), others]),
-                **gpus,
-            )
-            meter.clear(work, self.nonce)
+            judges = meter.total([meter.METER.stop(), others])
+            try:
+                self._append(
+                    event="end",
+                    outcome=outcome,
+                    seconds=round(time.time() - began, 1),
+                    judges=judges,
+                    **gpus,
+                )
+                meter.clear(work, self.nonce)
+            except OSError as error:  # a full disk must not hide how the attempt ended
+                log.warning("the end of this attempt is not recorded: %s", error)
 
     def _append(self, **fields: Any) -> None:
         line = {"key": self.key, "spec": self.spec_digest, "nonce": self.nonce, **fields}
