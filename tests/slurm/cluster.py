@@ -35,7 +35,7 @@ NO_SERVICES = Path("/usr/sbin/policy-rc.d")
 
 
 class CannotStart(Exception):
-    """This machine cannot run the cluster; the message says why."""
+    """This machine lacks what the cluster needs; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _end_what_jobs_left() -> None:
 def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
-        raise CannotStart(f"{words[0]} did not start: {(done.stdout + done.stderr).strip()}")
+        raise RuntimeError(f"{words[0]} did not start: {(done.stdout + done.stderr).strip()}")
 
 
 def _succeeds(*words: str) -> bool:
@@ -233,7 +233,7 @@ def _wait(what: str, ready: Callable[[], bool], root: Path | None = None) -> Non
     deadline = time.monotonic() + 60
     while not ready():
         if time.monotonic() > deadline:
-            raise CannotStart(f"{what} did not come up; see the logs below {root or 'its folder'}")
+            raise RuntimeError(f"{what} did not come up; see the logs below {root or 'its folder'}")
         time.sleep(0.1)
 
 

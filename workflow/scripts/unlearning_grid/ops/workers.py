@@ -54,7 +54,7 @@ def workers(folder: Path) -> list[Worker]:
 
 def all_workers(results: Path) -> list[Worker]:
     """Holders of every work folder below `results`, planned or not, in the order of the paths."""
-    return list(_holders(sorted(results.glob("**/work/*/lease-*.json"))))
+    return list(_holders(sorted(results.rglob("lease-*.json"))))
 
 
 def _holders(leases: Any) -> Iterator[Worker]:
