@@ -28,6 +28,19 @@ def test_an_accepted_edit_retrains_nothing_and_is_recorded(project: Path) -> Non
     assert '"accepted"' not in untouched
 
 
+def test_accept_stamps_nothing_that_it_cannot_tell_snakemake(project: Path) -> None:
+    """Else the next run would train again what was accepted."""
+    code("rewards.refusal")(project)
+    run = project / "results/grpo/tiny/bruce-lee/cold/r4-refusal/s0/run.json"
+    before = run.read_bytes()
+    locks = project / ".snakemake" / "locks"
+    (locks / "0.input.lock").write_text("", encoding="utf-8")
+    done = accept(project, "train_grpo", "--reason", "adds a constant")
+    (locks / "0.input.lock").unlink()
+    assert done.returncode == 1 and "this directory is locked" in done.stderr
+    assert run.read_bytes() == before
+
+
 def test_accept_refuses_what_is_built_on_stale_results(project: Path) -> None:
     code("rewards.refusal")(project)
     code("audit.heldout")(project)

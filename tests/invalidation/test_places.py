@@ -119,10 +119,11 @@ def test_outputs_that_changed_are_found_by_a_deep_look(forgotten: Path) -> None:
     assert named(done.stdout) == {"audit/base/tiny/on/karl-marx"}
 
 
-def test_a_cell_to_be_trained_again(project: Path) -> None:
+@pytest.mark.parametrize("patterns", [(), (min(CELLS),)], ids=["all", "one"])
+def test_a_cell_to_be_trained_again(project: Path, patterns: tuple[str, ...]) -> None:
     shutil.rmtree(project / "results" / min(CELLS))
     assert planned(project).counts == NOTHING  # its tables are there
-    done = ops(project, "verify", "--reopen")
+    done = ops(project, "verify", *patterns, "--reopen")
     assert done.returncode == 1
     assert min(CELLS) in named(done.stdout)
     assert planned(project).counts == without(below(cells=1), "write_plan")

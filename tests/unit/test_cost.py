@@ -2,12 +2,12 @@
 
 import csv
 import json
-import signal
 from pathlib import Path
 
 import pytest
 import yaml
 
+from results_tree import working_in
 from spent_results import AUDIT, R0, R2, asking, kill, make, set_seconds, small_grid, write
 from unlearning_grid.config import load, load_file
 from unlearning_grid.errors import UserError
@@ -24,12 +24,10 @@ KNOWLEDGE = "results/data/bruce-lee/knowledge"
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """An empty working directory, one GPU of a Slurm job."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLURM_JOB_ID", "11")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+    with working_in(tmp_path, monkeypatch):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """`ops plan`: what a run would do and cost, against values reckoned by hand."""
 
 import csv
-import signal
 import time
 from math import ceil
 from pathlib import Path
@@ -9,12 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from results_tree import working_in
 from spent_results import AUDIT, PAPER, R0, R2, asking, kill, make, set_seconds, small_grid, write
 from support import ROOT
 from unlearning_grid.config import Config, load, load_file, load_yaml
+from unlearning_grid.errors import UserError
 from unlearning_grid.ops.__main__ import main
 from unlearning_grid.ops.estimates import Assumptions, Estimate
-from unlearning_grid.ops.judge_requests import Asking
+from unlearning_grid.ops.judge_requests import ESTIMATES, Asking, read_estimates
 from unlearning_grid.ops.plan import group
 from unlearning_grid.ops.standing import results_of, survey
 from unlearning_grid.spec.stages import Specs
@@ -27,12 +28,10 @@ HELDOUT = {"policy": "base/7b", "target": "bruce-lee"}
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """An empty working directory, one GPU of a Slurm job."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLURM_JOB_ID", "11")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+    with working_in(tmp_path, monkeypatch):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -312,3 +311,24 @@ def test_planning_takes_time_in_proportion(tmp_path):
     # 238 jobs a target, the check of the detectors and 10 tables
     assert (few, many) == (4 * 238 + 11, 32 * 238 + 11)
     assert long < 16 * short
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "many"])
+def test_a_budget_is_a_finite_number(text: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--config", str(PAPER), f"--gpu-hours={text}"])
+    assert f"'{text}' is no finite number from 0 on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("rules: {}\ndemos: {}\ntokens: {}\n", "needs the blocks rules, demo, tokens"),
+        ("rules: {train_grpo: {second: 1, per: job}}\ndemo: {}\ntokens: {}\n", "lacks seconds"),
+    ],
+)
+def test_a_typo_in_the_estimates_is_named(content: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "resources").mkdir()
+    (tmp_path / ESTIMATES).write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=f"{ESTIMATES}: .*{problem}"):
+        read_estimates(tmp_path)

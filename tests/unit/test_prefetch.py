@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,10 @@ def test_the_newest_is_looked_up_once_and_kept(hub, tmp_path, capsys) -> None:
     assert text.endswith(f"dataset:\n  some/rows: {first}\n") and text.startswith("# Commits")
 
     moved = hub.push("dataset", "some/rows", data_set({"forget_level1": ROWS[:1]}))
-    held = rows(revision=locked(tmp_path, "dataset", "some/rows"))
+    written = rows(revision=first)
+    prefetch.pin([written], tmp_path, update=True)
+    assert written.revision == first, "a commit in the configuration stays"
+    held = replace(rows(revision=locked(tmp_path, "dataset", "some/rows")), locked=True)
     prefetch.pin([held], tmp_path)
     assert held.revision == first
     assert (tmp_path / LOCK).read_text(encoding="utf-8") == text

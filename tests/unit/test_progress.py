@@ -58,11 +58,16 @@ def test_another_unit_counts_anew(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_take_it_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").touch()
+    (tmp_path / "progress.json").mkdir()
     with caplog.at_level(logging.WARNING):
-        Progress(tmp_path / "file").report(1, 2, "steps")
+        Progress(tmp_path).report(1, 2, "steps")
     assert "progress is not written" in caplog.text
-    assert read(tmp_path / "absent") is None
+
+
+def test_a_folder_that_was_cleaned_away_does_not_come_back(tmp_path: Path) -> None:
+    """By whoever took over from this worker, and published."""
+    Progress(tmp_path / "absent").report(1, 2, "steps")
+    assert not (tmp_path / "absent").exists() and read(tmp_path / "absent") is None
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -40,6 +40,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         if "config" in arguments:
             arguments.config = arguments.config.resolve()
+            if getattr(arguments, "csv", None):
+                arguments.csv = arguments.csv.resolve()  # from where it was typed, too
             os.chdir(arguments.directory)
         return arguments.run(arguments) or 0
     except BrokenPipeError:  # whoever read the output has seen enough

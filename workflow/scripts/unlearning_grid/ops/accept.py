@@ -6,7 +6,6 @@ does not change, so nothing below is run again.
 """
 
 import argparse
-import fnmatch
 import logging
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 from unlearning_grid.config import ROOT, load_file
 from unlearning_grid.errors import UserError
+from unlearning_grid.ops.standing import matches
 from unlearning_grid.runtime import manifest
 from unlearning_grid.runtime.atomic import read_json, write_json
 from unlearning_grid.runtime.ingredients import ingredients
@@ -38,6 +38,11 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    if any(Path(".snakemake/locks").glob("*")):
+        raise UserError(
+            "accept: this directory is locked: a controller runs, or was killed; wait for it, or "
+            "give your snakemake command once with --unlock"
+        )
     specs = Specs(load_file(arguments.config))
     folders = accept(specs, arguments.rule, arguments.cells, arguments.reason)
     touch(folders, arguments.config)
@@ -62,7 +67,9 @@ def accept(specs: Specs, rule: str, patterns: Sequence[str], reason: str) -> lis
     chosen = [
         folder
         for folder, (found, _) in expected.items()
-        if found == rule and _matches(folder, patterns) and (Path(folder) / "run.json").is_file()
+        if found == rule
+        and matches(folder.removeprefix("results/"), patterns)
+        and (Path(folder) / manifest.RUN_NAME).is_file()
     ]
     if not chosen:
         raise UserError(f"accept: no finished result of {rule} matches {list(patterns)}")
@@ -87,12 +94,10 @@ def touch(folders: Sequence[str], config: Path) -> None:
         [sys.executable, "-m", "snakemake", *words, *targets], capture_output=True, text=True
     )
     if done.returncode:
-        raise UserError(f"snakemake --touch failed: {done.stderr[-2000:]}")
-
-
-def _matches(folder: str, patterns: Sequence[str]) -> bool:
-    name = folder.removeprefix("results/")
-    return not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+        raise UserError(
+            f"snakemake --touch failed: {done.stderr[-2000:]}\nRun `ops orphans --record` once it "
+            "can work here: the results are stamped, and Snakemake does not know"
+        )
 
 
 def _is_stale(specs: Specs, folder: str, expected: dict[str, Any]) -> bool:

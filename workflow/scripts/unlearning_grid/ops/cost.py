@@ -60,7 +60,10 @@ def _run(arguments: argparse.Namespace) -> None:
     rules = {folder: rule for folder, rule, _ in [*planned(specs), *tables(specs)]}
     spent = spending(rules)
     if arguments.patterns:
-        spent = [s for s in spent if s.policy and matches(s.policy, arguments.patterns)]
+        chosen = [s for s in spent if s.policy and matches(s.policy, arguments.patterns)]
+        if spent and not chosen:
+            raise UserError(f"cost: no policy with an attempt matches {arguments.patterns}")
+        spent = chosen
     if not spent:
         raise UserError("cost: no attempt is recorded here; --directory names where results/ is")
     prices = prices_of(specs.config)

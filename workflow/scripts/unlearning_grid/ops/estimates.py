@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from unlearning_grid.config import load_yaml
-from unlearning_grid.ops.judge_requests import ESTIMATES, Asking
+from unlearning_grid.ops.judge_requests import Asking, read_estimates
 from unlearning_grid.ops.spending import Spent, is_table
-from unlearning_grid.runtime.attempts import FINISHED
+from unlearning_grid.runtime.attempts import FINISHED, Attempt
 
 MEASURED, ASSUMED = "measured", "assumed"
 
@@ -40,20 +39,21 @@ class Tokens:
 def measured(spent: Iterable[Spent]) -> dict[tuple[str, str], Estimate]:
     """(rule, size) -> median over the results that were finished here, whatever their spec was.
 
-    A result takes what all attempts at it took together; one with an unknown time or number of
-    GPUs is left out.
+    A result takes what all attempts up to the one that finished took together; made again, it is
+    another one. One with an unknown time or number of GPUs is left out.
     """
-    results: dict[tuple[str, str, str, str], list[Spent]] = {}
-    for s in spent:
-        results.setdefault((s.rule, s.size, s.folder.as_posix(), s.attempt.key), []).append(s)
+    open_: dict[tuple[str, str], list[Attempt]] = {}
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for (rule, size, _, _), parts in results.items():
-        attempts = [s.attempt for s in parts]
-        hours = [a.gpu_hours for a in attempts]
-        seconds = [a.seconds for a in attempts]
-        if FINISHED in [a.outcome for a in attempts] and None not in [*hours, *seconds]:
-            whole = sum(filter(None, seconds)), sum(filter(None, hours)) * 3600
-            found.setdefault((rule, size), []).append(whole)
+    for s in spent:
+        tries = open_.setdefault((s.folder.as_posix(), s.attempt.key), [])
+        tries.append(s.attempt)
+        if s.attempt.outcome == FINISHED:
+            del open_[s.folder.as_posix(), s.attempt.key]
+            hours = [a.gpu_hours for a in tries]
+            seconds = [a.seconds for a in tries]
+            if None not in [*hours, *seconds]:
+                whole = sum(filter(None, seconds)), sum(filter(None, hours)) * 3600
+                found.setdefault((s.rule, s.size), []).append(whole)
     return {
         key: Estimate(median(s for s, _ in values), median(g for _, g in values), MEASURED)
         for key, values in found.items()
@@ -65,7 +65,8 @@ def measured_tokens(spent: Iterable[Spent]) -> dict[tuple[str, str], Tokens]:
     sums: dict[tuple[str, str], list[int]] = {}
     for s in spent:
         for judge, counts in s.attempt.judges.items():
-            number = counts.get("sent", 0) - counts.get("unmetered", 0)
+            silent = counts.get("unmetered", 0) + counts.get("unavailable", 0)
+            number = counts.get("sent", 0) - silent
             named = (number, counts.get("input_tokens", 0), counts.get("output_tokens", 0))
             whole = sums.setdefault((judge, s.rule), [0, 0, 0])
             sums[judge, s.rule] = [a + b for a, b in zip(whole, named, strict=True)]
@@ -82,7 +83,7 @@ class Assumptions:
     def __init__(self, asking: Asking) -> None:
         self.asking = asking
         self.config = asking.config
-        content = load_yaml(self.config.root / ESTIMATES)
+        content = read_estimates(self.config.root)
         self.rules: Mapping[str, Any] = content["rules"]
         self.demo: Mapping[str, Any] = content["demo"]
 

@@ -8,16 +8,33 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from unlearning_grid.config import Config, load_yaml
+from unlearning_grid.errors import UserError
 from unlearning_grid.grid import split_sizes
 from unlearning_grid.judge.labels import LABEL_SETS, RUBRIC
 from unlearning_grid.judge.openai import schema
 from unlearning_grid.rewards import registry as rewards
 
 ESTIMATES = "resources/estimates.yaml"
+BLOCKS = ("rules", "demo", "tokens")
 ROWS = 300  # of a target, as the study's have; where split.max_rows is null and nothing is split
+
+
+def read_estimates(root: Path) -> dict[str, Any]:
+    """The assumptions of a checkout. Raises UserError that names what is missing in the file."""
+    content = load_yaml(root / ESTIMATES)
+    blocks = [content.get(name) for name in BLOCKS] if isinstance(content, Mapping) else [None]
+    if not all(isinstance(block, Mapping) for block in blocks):
+        raise UserError(f"{ESTIMATES}: needs the blocks {', '.join(BLOCKS)}")
+    for block in ("rules", "demo"):
+        for rule, entry in content[block].items():
+            missing = sorted({"seconds", "per"} - set(entry if isinstance(entry, Mapping) else ()))
+            if missing:
+                raise UserError(f"{ESTIMATES}: {block}.{rule} lacks {', '.join(missing)}")
+    return dict(content)
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,7 @@ class Asking:
     def __init__(self, config: Config, rows: Mapping[str, Mapping[str, int]] | None = None) -> None:
         self.config = config
         self.rows = rows or {}
-        self.tokens = load_yaml(config.root / ESTIMATES)["tokens"]
+        self.tokens = read_estimates(config.root)["tokens"]
 
     def of(self, rule: str, cell: Mapping[str, Any]) -> Requests | None:
         """The requests of one job; None for a job that asks nobody."""

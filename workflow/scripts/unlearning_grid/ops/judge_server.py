@@ -16,6 +16,7 @@ from typing import Any
 from unlearning_grid.checks.served import served, served_name
 from unlearning_grid.config import load_file
 from unlearning_grid.errors import UserError
+from unlearning_grid.ops.amounts import amount
 from unlearning_grid.ops.show import layout
 from unlearning_grid.remote.servers import (
     folder_of,
@@ -55,7 +56,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     how.add_argument("--host", help="this machine's name for other nodes (default: Slurm's)")
     how.add_argument(
         "--idle-minutes",
-        type=float,
+        type=amount,
         default=30.0,
         help="stop when nobody has needed it for so long (default: %(default)g)",
     )
@@ -177,11 +178,10 @@ def _status(arguments: argparse.Namespace) -> int:
     model = served_name(*_model(arguments))
     found = read_announcement(name)
     trouble = trouble_with(found) if found else "none"
-    jobs = _jobs(name) if _has_slurm() else []
     mark = wanted_mark(name)
     rows = [
         ["model", model],
-        ["jobs", ", ".join(" ".join(filter(None, job)) for job in jobs) or "none"],
+        ["jobs", _jobs_in_words(name)],
         ["announced", found.where if found else "no"],
         ["answers", "yes" if trouble is None else ("no" if not found else f"no: {trouble}")],
         ["last needed", f"{time.time() - mark / 1e9:.0f} s ago" if mark else "never"],
@@ -219,6 +219,16 @@ def _jobs(name: str) -> list[tuple[str, str, str]]:
     lines = _slurm([*words, "--format=%i|%T|%N"]).splitlines()
     found = [line.strip().split("|") for line in lines if line.count("|") == 2]
     return [(job, state, node) for job, state, node in found if state != "COMPLETING"]
+
+
+def _jobs_in_words(name: str) -> str:
+    """The same for people, also where Slurm does not answer: a server may run without it."""
+    if not _has_slurm():
+        return "none"
+    try:
+        return ", ".join(" ".join(filter(None, job)) for job in _jobs(name)) or "none"
+    except UserError as error:
+        return f"unknown: {error}"
 
 
 def _submit(words: list[str]) -> str:

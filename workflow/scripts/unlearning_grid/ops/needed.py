@@ -21,6 +21,7 @@ class Need:
         key: where the configuration names it.
         configs: of a data set, the configs that are read.
         jobs: result folders of the jobs that read it.
+        locked: the commit is the lock file's, not the configuration's.
         optional: jobs look for it in the cache and do without.
     """
 
@@ -30,6 +31,7 @@ class Need:
     key: str
     configs: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
+    locked: bool = False
     optional: bool = True
 
     def __str__(self) -> str:
@@ -63,6 +65,7 @@ def needs(specs: Specs) -> list[Need]:
             if facts.get("kind") == "hub":
                 need = add(folder, "dataset", facts["repo"], facts["revision"])
                 need.configs |= set(settings["configs"])
+                need.locked = config["data"]["revision"] is None
             elif facts.get("repo"):
                 add(folder, "model", facts["repo"], facts["revision"])
             elif name := server_name(facts.get("base_url")):

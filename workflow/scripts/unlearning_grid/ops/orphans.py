@@ -65,21 +65,27 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> int:
     specs = Specs(load_file(arguments.config))
     if arguments.delete:
         check_grid(specs.config["name"])
     results, above, built = results_of(specs)
     found = look(survey(results, above + built), results.plan["expected"], METADATA)
     print("\n".join(report(found, None if arguments.all else LISTED)))
+    status = 0
     doomed = [*found.unplanned, *found.leftover]
     if arguments.delete and doomed and not arguments.yes:
         raise UserError("orphans: nothing deleted; look at the list, then add --yes")
     if arguments.delete:
-        print(f"\ndeleted {len(delete(doomed))} of {len(doomed)} folders")
+        gone = delete(doomed)
+        print(f"\ndeleted {len(gone)} of {len(doomed)} folders")
+        for folder in [folder for folder in doomed if folder not in gone]:
+            print(f"    {folder.as_posix()}: still there; in use, or not ours to delete")
+            status = 1
     if arguments.record and found.unknown:
         touch([folder.as_posix() for folder in found.unknown], arguments.config)
         print(f"\nrecorded {len(found.unknown)} results")
+    return status
 
 
 def check_grid(name: str) -> None:
@@ -148,7 +154,7 @@ def recorded(metadata: Path, path: Path, expected: str) -> bool:
     record = read_json(metadata.joinpath(*(f"@{part}" for part in parts[:-1]), parts[-1]))
     if not record:
         return False
-    values = [literal_eval(text) for text in record["params"]]
+    values = [literal_eval(text) for text in record.get("params") or []]
     return any(digest_text(value) == expected for value in values if isinstance(value, str))
 
 
@@ -169,6 +175,7 @@ def delete(folders: Sequence[Path]) -> list[Path]:
         if is_running(folder) or is_held(folder):
             continue
         described = read_json(folder / NAME) or {}
+        (folder / NAME).unlink(missing_ok=True)  # what is half deleted must not count
         for name in described.get("outputs", {}):
             output = Path(os.path.normpath(folder / name))
             if output.is_relative_to(RESULTS) and output.name.startswith(folder.name):
@@ -176,8 +183,9 @@ def delete(folders: Sequence[Path]) -> list[Path]:
         if folder.parent.name == "work":
             attempts.note_killed(folder)  # its seconds stay in the ledger
         remove(folder)
-        _remove_empty(folder.parent)
-        gone.append(folder)
+        if not folder.exists():
+            _remove_empty(folder.parent)
+            gone.append(folder)
     return gone
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unlearning_grid.config import load_file
+from unlearning_grid.ops.amounts import amount
 from unlearning_grid.ops.columns import at_least, columns, ruled, short
 from unlearning_grid.ops.cost import prices_of
 from unlearning_grid.ops.estimates import (
@@ -116,8 +117,10 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "plan", parents=[common], help="what a run would do and cost, before it is started"
     )
-    parser.add_argument("--gpu-hours", type=float, metavar="N", help="fail above so many GPU hours")
-    parser.add_argument("--judge-usd", type=float, metavar="N", help="fail above so many dollars")
+    parser.add_argument(
+        "--gpu-hours", type=amount, metavar="N", help="fail above so many GPU hours"
+    )
+    parser.add_argument("--judge-usd", type=amount, metavar="N", help="fail above so many dollars")
     parser.add_argument("--reasons", action="store_true", help="every reason, every job")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the jobs by rule and size")
     parser.set_defaults(run=_run)

@@ -148,7 +148,7 @@ def pin(wanted: Sequence[Need], root: Path, update: bool = False) -> None:
     held = {kind: dict(repos) for kind, repos in read_lock(root).items()}
     for need in wanted:
         before = held.get(need.kind, {}).get(need.repo)
-        if need.revision is not None and not (update and need.revision == before):
+        if need.revision is not None and not (update and need.locked):
             continue
         try:
             newest = str(HfApi().repo_info(need.repo, repo_type=need.kind).sha)

@@ -1,11 +1,12 @@
 """How every result of a grid stands, in one word, with what is known about it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from unlearning_grid.errors import UserError
 from unlearning_grid.ops.workers import Worker, workers
 from unlearning_grid.paths import RESULTS
 from unlearning_grid.runtime.atomic import read_json
@@ -101,6 +102,23 @@ def tables(specs: Specs) -> Iterator[Planned]:
             yield (RESULTS / "tables" / name).as_posix(), rule, {}
         elif rule.startswith("plot_"):
             yield (RESULTS / "figures" / rule.removeprefix("plot_")).as_posix(), rule, {}
+
+
+def choose(
+    command: str, items: Iterable[Planned], patterns: Sequence[str], rule: str | None = None
+) -> list[Planned]:
+    """The planned results of a rule (None: of all) whose folders match, in their order.
+
+    Raises UserError, in the name of the command, when there is none.
+    """
+    found = [
+        item
+        for item in items
+        if rule in (None, item[1]) and matches(item[0].removeprefix("results/"), patterns)
+    ]
+    if not found:
+        raise UserError(f"{command}: no planned folder below results/ matches {list(patterns)}")
+    return found
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -25,7 +25,7 @@ from unlearning_grid.ops.standing import (
     WAITING,
     Planned,
     Standing,
-    matches,
+    choose,
     results_of,
     survey,
 )
@@ -95,17 +95,17 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     specs = Specs(load_file(arguments.config))
     results, above, built = results_of(specs)
-    wanted = [item for item in above + built if _chosen(item, arguments.patterns)]
-    if not wanted:
-        raise UserError(f"verify: no planned folder below results/ matches {arguments.patterns}")
+    wanted = choose("verify", above + built, arguments.patterns)
     report = verify(results, wanted, arguments.deep, _Progress())
     lines = [f"{specs.config['name']}: {len(wanted)} results planned", "", *text(report)]
     if not arguments.all:
         lines = _shortened(lines)
     print("\n".join(lines))
     if arguments.reopen:
-        bad = [*report.found[STALE], *report.found[DAMAGED], *report.found[MISSING]]
-        opened = reopen(bad, [Path(folder) for folder, _, _ in above])
+        # Reading takes time: what a job finished meanwhile must not be taken away.
+        now = {s.folder for s in survey(results_of(specs)[0], wanted) if s.current}
+        bad = {*report.found[STALE], *report.found[MISSING], *report.found[FAILED]} - now
+        opened = reopen(bad | report.found[DAMAGED].keys(), [Path(at) for at, _, _ in above])
         print(f"\n{len(opened)} result(s) reopened" + ("; run the grid again" if opened else ""))
     return 0 if report.complete else 1
 
@@ -260,10 +260,6 @@ def _shortened(lines: Sequence[str]) -> list[str]:
         run = 0
         kept.append(line)
     return kept[:-1]
-
-
-def _chosen(item: Planned, patterns: Sequence[str]) -> bool:
-    return matches(item[0].removeprefix("results/"), patterns)
 
 
 class _Progress:

@@ -11,11 +11,12 @@ from unlearning_grid.config import Config, load_file
 from unlearning_grid.errors import UserError
 from unlearning_grid.ops.differences import differences
 from unlearning_grid.ops.standing import (
+    SILENT,
     STALE,
     WAITING,
     Planned,
     Standing,
-    matches,
+    choose,
     results_of,
     survey,
 )
@@ -67,14 +68,7 @@ def _run(arguments: argparse.Namespace) -> None:
     rules = list(dict.fromkeys(rule for _, rule, _ in everything))
     if arguments.rule and arguments.rule not in rules:
         raise UserError(f"why: no results of rule {arguments.rule!r}; one of {sorted(rules)}")
-    wanted = [
-        item
-        for item in everything
-        if arguments.rule in (None, item[1])
-        and matches(item[0].removeprefix("results/"), arguments.cells)
-    ]
-    if not wanted:
-        raise UserError(f"why: no planned folder below results/ matches {arguments.cells}")
+    wanted = choose("why", everything, arguments.cells, arguments.rule)
     found = why(results, wanted, everything, lambda rule, cell: specs.spec(rule, **cell))
     found = {(rule, named(specs.config, rule, text)): at for (rule, text), at in found.items()}
     print("\n".join(report(found, len(wanted), arguments.all)))
@@ -107,6 +101,9 @@ def _reasons(standing: Standing, rules: Mapping[str, str], spec_of: SpecOf) -> l
         return [f"failed: {standing.evidence}"]
     if standing.word == WAITING:
         return [standing.evidence or NOT_MADE]
+    if standing.word == SILENT:
+        who = standing.workers[0]
+        return [f"{who.where}: {who.sign_of_life}; the next run takes over from a dead one"]
     if standing.word != STALE:
         return ["being made now"]
     run = read_json(standing.folder / manifest.RUN_NAME) or {}

@@ -132,10 +132,11 @@ def _accept(known: dict[str, Reply], record: Record, parse: Parse) -> None:
 
 
 def _metered(reading: Reading) -> dict[str, int]:
-    """What one sent request adds to the meter; `unmetered`: the server named no tokens."""
+    """What one sent request adds to the meter; `unmetered`: a reply came without tokens named."""
     tokens = {f"{kind}_tokens": number or 0 for kind, number in reading.usage.items()}
     silent = reading.failure != "unavailable" and not reading.usage.get("input")
-    return {"sent": 1, "unmetered": int(silent), **tokens}
+    gone = reading.failure == "unavailable"
+    return {"sent": 1, "unmetered": int(silent), "unavailable": int(gone), **tokens}
 
 
 def _entry(block: Mapping[str, Any], request: Request) -> str:

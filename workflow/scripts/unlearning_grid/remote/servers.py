@@ -9,6 +9,7 @@ server that moved is the same judge. What it serves does: repo and commit are it
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -113,6 +114,8 @@ def read_announcement(name: str) -> Announcement | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EACCES):  # a network disk that is behind
+            return None
         raise UserError(f"{path}: {error.strerror}; remove it and start the server again") from None
     with os.fdopen(handle, encoding="utf-8", errors="replace") as stream:
         _check_private(path, os.fstat(stream.fileno()), "chmod 600")

@@ -61,7 +61,7 @@ class Meter:
 
     def _write(self) -> None:
         self._written = time.monotonic()
-        if self._path is None or not self._counts:
+        if self._path is None or not self._counts or not self._path.parent.is_dir():
             return
         try:
             write_json(self._path, _plain(self._counts))

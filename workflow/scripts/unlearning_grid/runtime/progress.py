@@ -63,6 +63,8 @@ class Progress:
         assert self._begun is not None
         self._written = now
         _, _, first, began = self._begun
+        if not self.path.parent.is_dir():  # cleaned away by who took over
+            return
         try:
             write_json(self.path, asdict(Reading(done, total, unit, first, round(now - began, 1))))
         except OSError as error:

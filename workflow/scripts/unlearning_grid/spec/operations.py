@@ -1,4 +1,4 @@
-"""Settings that decide how a result is computed, and not what it is.
+"""Settings that decide how a result is computed, or when a job gives up, and not what it holds.
 
 They stand in the configuration, and in no spec: lowering the micro-batch after an out-of-memory
 error, or renaming the variable that holds a key, must not train finished cells again. What they do
