@@ -34,6 +34,7 @@ def test_accept_stamps_nothing_that_it_cannot_tell_snakemake(project: Path) -> N
     run = project / "results/grpo/tiny/bruce-lee/cold/r4-refusal/s0/run.json"
     before = run.read_bytes()
     locks = project / ".snakemake" / "locks"
+    locks.mkdir(exist_ok=True)
     (locks / "0.input.lock").write_text("", encoding="utf-8")
     done = accept(project, "train_grpo", "--reason", "adds a constant")
     (locks / "0.input.lock").unlink()
