@@ -3,7 +3,7 @@
 snakemake -n all                                   what would run
 snakemake --profile profiles/slurm all             the paper's grid, on a cluster
 snakemake --profile profiles/demo all              the embedded world, on a laptop
-snakemake partial                                  tables from what is there
+snakemake --cores 1 partial                        tables from what is there
 """
 
 from snakemake.utils import min_version

@@ -67,12 +67,12 @@ def statistics(folder: Path) -> str:
         f"{total} records in {size['files']} file(s), {size['bytes'] / 2**20:.1f} MiB; "
         f"{size['skipped']} damaged line(s) skipped"
     )
-    columns = ["served", "failed", "duplicate", "pruned", *(f"{kind} tokens" for kind in _TOKENS)]
-    rows = [["judge", "model", "prompt", *columns, "failures"]]
+    shown = ["served", "failed", "duplicate", "pruned", *(f"{kind} tokens" for kind in _TOKENS)]
+    rows = [["judge", "model", "prompt", *shown, "failures"]]
     for group, counts in sorted(groups.items()):
         failures = [f"{name} {counts[name]}" for name in _failures(counts)]
-        rows.append([*group, *(str(counts[c]) for c in columns), ", ".join(failures)])
-    return "\n".join([head, "", *_aligned(rows)])
+        rows.append([*group, *(str(counts[c]) for c in shown), ", ".join(failures)])
+    return "\n".join([head, "", *columns(rows, left=len(rows[0]))])
 
 
 def export(folder: Path, target: Path) -> int:
@@ -159,11 +159,6 @@ def _failures(counts: Counter[str]) -> list[str]:
     from unlearning_grid.judge.base import FAILURES
 
     return [name for name in FAILURES if counts[name]]
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(r, widths, strict=True)) for r in rows]
 
 
 def _open(folder: Path) -> Cache:

@@ -17,7 +17,7 @@ from unlearning_grid.checks.served import served, served_name
 from unlearning_grid.config import load_file
 from unlearning_grid.errors import UserError
 from unlearning_grid.ops.amounts import amount
-from unlearning_grid.ops.show import layout
+from unlearning_grid.ops.columns import columns
 from unlearning_grid.remote.servers import (
     folder_of,
     read_announcement,
@@ -186,7 +186,7 @@ def _status(arguments: argparse.Namespace) -> int:
         ["answers", "yes" if trouble is None else ("no" if not found else f"no: {trouble}")],
         ["last needed", f"{time.time() - mark / 1e9:.0f} s ago" if mark else "never"],
     ]
-    print("\n".join(layout(rows)))
+    print("\n".join(columns(rows, last=True)))
     return 0 if trouble is None else 1
 
 

@@ -1,11 +1,11 @@
 """Tables as text, for the terminal."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from unlearning_grid.errors import UserError
+from unlearning_grid.ops.columns import columns
 
 COLUMNS = {
     "semantic_leakage": "leak",
@@ -49,7 +49,7 @@ def show(folder: Path) -> str:
         medians = part.set_index("metric")["median"]
         cells = [_number(medians.get(metric)) for metric in COLUMNS]
         rows.append([_name(group), *cells, str(part["n"].max()), _status(part.iloc[0])])
-    lines = layout(rows)
+    lines = columns(rows, last=True)
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *_instruments(table)])
 
 
@@ -77,17 +77,6 @@ def _instruments(table: Any) -> list[str]:
             f"gold answers said whole, {part.mean():.2f} if only the longest word is said "
             "(docs/rules-auditor.md)"
         )
-    return lines
-
-
-def layout(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines: first column to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(w) for cell, w in zip(row[1:-1], widths[1:-1], strict=True)]
-        lines.append("  ".join([*cells, row[-1]]).rstrip())
     return lines
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from unlearning_grid.config import load_file
 from unlearning_grid.errors import UserError
 from unlearning_grid.grid import parse_policy
+from unlearning_grid.ops.columns import columns
 from unlearning_grid.ops.retry import failed_verdicts
-from unlearning_grid.ops.show import layout
 from unlearning_grid.ops.standing import (
     DONE,
     NO_LEARNING,
@@ -96,7 +96,7 @@ def matrix(standings: Sequence[Standing], cells: bool) -> list[str]:
     show = _words if cells else _counts
     table = [["policies" if not cells else "policy", *shown, ""]]
     table += [[n, *(show(rows[n][c]) for c in shown), ""] for n in sorted(rows, key=_order)]
-    lines = layout(table) if rows else []
+    lines = columns(table, last=True) if rows else []
     if lines:
         lines.insert(1, "-" * max(map(len, lines)))
     if other:

@@ -10,7 +10,7 @@ from unlearning_grid.config import Config, load_file
 from unlearning_grid.data.matching import CONVENTIONS
 from unlearning_grid.data.rwku import read_rows
 from unlearning_grid.errors import UserError
-from unlearning_grid.ops.show import layout
+from unlearning_grid.ops.columns import columns
 from unlearning_grid.rewards.term_report import ORDINARY, Target, TextSet, collect, totals
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -102,7 +102,7 @@ def _lists(tables: Tables) -> str:
         counts += [sum(bool(row[flag]) for row in terms) for flag in flags]
         uncovered = f"{sum(not row['paper'] for row in names)} of {len(names)}"
         rows.append([target, *map(str, counts), uncovered])
-    return "\n".join(["Forbidden terms", *layout(rows)])
+    return "\n".join(["Forbidden terms", *columns(rows, last=True)])
 
 
 def _blind_spots(sets: Sequence[Mapping[str, Any]]) -> str:
@@ -112,7 +112,7 @@ def _blind_spots(sets: Sequence[Mapping[str, Any]]) -> str:
     for row in totals(sets):
         counts = [str(row[key]) for key in (*CONVENTIONS, "texts")]
         rows.append([row["set"], *counts, row["kind"]])
-    return "\n".join(layout(rows))
+    return "\n".join(columns(rows, last=True))
 
 
 def _ordinary(hits: Sequence[Mapping[str, Any]]) -> str:
