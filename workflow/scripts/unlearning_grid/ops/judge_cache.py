@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unlearning_grid.errors import UserError
+from unlearning_grid.ops.columns import columns
 from unlearning_grid.paths import JUDGE_CACHE
 from unlearning_grid.remote.cache import Cache
 from unlearning_grid.remote.records import Record
