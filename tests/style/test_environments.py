@@ -12,7 +12,8 @@ import yaml
 
 from modules import NAMES, SCRIPTS, in_package, packages, tree_of
 from support import ROOT
-from unlearning_grid.spec.stages import STAGES
+from unlearning_grid.generate.registry import BACKENDS
+from unlearning_grid.spec.stages import ENGINE_STAGES, STAGES
 
 FILES = sorted((ROOT / "envs").glob("*.yaml"))
 NAMES_OF_PACKAGES = {
@@ -57,11 +58,12 @@ def test_a_package_has_one_version_everywhere(pair: tuple[Path, Path]) -> None:
 
 def test_the_makefiles_reader_finds_exactly_the_pins() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    expression = re.search(r"^\tsed -n '(s/.*)' \$\(ENVS\)", makefile, re.MULTILINE)
+    expression = re.search(r"^PINS := sed -n '(s/.*)'$", makefile, re.MULTILINE)
     files = re.search(r"^ENVS := (.*)$", makefile, re.MULTILINE)
     assert expression and files
     chosen = [ROOT / name for name in files[1].split()]
-    assert set(FILES) - set(chosen) == {ROOT / "envs" / "vllm.yaml"}, "vLLM has its own"
+    others = {path.stem for path in set(FILES) - set(chosen)}
+    assert others == {"vllm", "vllm-cpu"}, "vLLM has its own"
     done = subprocess.run(
         ["sed", "-n", expression[1].replace("$$", "$"), *map(str, chosen)],
         capture_output=True,
@@ -78,11 +80,17 @@ def test_this_environment_has_the_pinned_versions() -> None:
 
     wrong = {}
     for path in FILES:
-        if path.stem != "vllm":
+        if not path.stem.startswith("vllm"):
             for name, pinned in pins(path).items():
                 if version(name).partition("+")[0] != pinned:
                     wrong[name] = (version(name), pinned)
     assert not wrong
+
+
+def test_the_cpu_build_of_vllm_has_the_pins_of_the_gpus() -> None:
+    gpu, cpu = (pins(ROOT / "envs" / f"{name}.yaml") for name in ("vllm", "vllm-cpu"))
+    assert cpu.pop("vllm-cpu") == gpu.pop("vllm")
+    assert cpu == gpu
 
 
 @pytest.mark.parametrize("rule", STAGES)
@@ -90,13 +98,15 @@ def test_an_environment_holds_what_its_stage_imports(rule: str) -> None:
     roots, env = STAGES[rule]
     needed = third_party({"runtime.stage", *roots, *extra_roots(rule)})
     names = {NAMES_OF_PACKAGES.get(package, package) for package in needed}
-    for name in (env, *(("vllm",) if rule == "generate_completions" else ())):
+    for name in (env, *(("vllm",) if rule in ENGINE_STAGES else ())):
         missing = names - set(pins(ROOT / "envs" / f"{name}.yaml")) - FOLLOWS
         assert not missing - by_engine(name), f"{name}: {missing}"
 
 
 def extra_roots(rule: str) -> set[str]:
     """Modules that a stage imports by name, through a registry."""
+    if rule in ENGINE_STAGES:
+        return {backend.partition(":")[0].partition(".")[2] for backend in BACKENDS.values()}
     if rule not in (
         "train_grpo",
         "train_warmup",

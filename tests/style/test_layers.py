@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("paths",),
     ("config",),
     ("grid",),
-    ("rewards.registry", "judge.registry"),
+    ("rewards.registry", "judge.registry", "generate.registry"),
     ("rewards.base",),
     ("judge.base", "judge.labels"),
     ("errors",),

@@ -9,7 +9,7 @@ import pytest
 from rulefiles import FILES, Rule, rules
 from support import ROOT
 from unlearning_grid.spec.operations import OPERATIONAL
-from unlearning_grid.spec.stages import STAGES
+from unlearning_grid.spec.stages import ENGINE_STAGES, STAGES
 
 SCRIPTS = ROOT / "workflow" / "scripts"
 COLLECTING = {"all", "partial"}  # targets only: nothing runs
@@ -113,7 +113,8 @@ def test_outputs_lie_beside_the_manifest_or_carry_its_folders_name(rule: Rule) -
 def test_the_environment_is_the_one_in_the_spec(rule: Rule) -> None:
     env = STAGES[rule.name][1]
     conda = rule.directives["conda"]
-    assert conda == f'"../../envs/{env}.yaml"'
+    chosen = f"f\"../../envs/{{SPECS.environment('{rule.name}')}}.yaml\""
+    assert conda == (chosen if rule.name in ENGINE_STAGES else f'"../../envs/{env}.yaml"')
     assert (ROOT / "envs" / f"{env}.yaml").is_file()
 
 

@@ -1,6 +1,5 @@
 """A kept set is redone as soon as anything that it depends on changes, and only then."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import pandas as pd
 import pytest
 
 from support import real_manifest
-from unlearning_grid.generate import greedy
 from unlearning_grid.runtime.job import Job
 from unlearning_grid.runtime.kept import kept_table
 from unlearning_grid.rwku import likelihood
@@ -38,14 +36,13 @@ CHANGED = {
 
 
 def job(folder: Path, **changes: Any) -> Job:
-    """A job of both stages whose every RWKU set has one row."""
+    """A job whose every RWKU set has one row."""
     prompts = folder / "prompts"
     prompts.mkdir(parents=True)
-    for name in ("mia", "general", "truthfulness", "fluency"):
+    for name in ("mia", "general", "truthfulness"):
         pd.DataFrame([ROW | changes]).to_parquet(prompts / f"rwku-{name}.parquet")
-    (prompts / "facts.json").write_text(json.dumps({"repetition_penalty": 1.0}))
     sets = dict.fromkeys(("rwku-mia", "rwku-general", "rwku-truthfulness"), {"max_prompts": None})
-    settings = {"sets": sets, "batch_size": None, "model": {}, "shipped_penalty": []}
+    settings = {"sets": sets, "batch_size": None, "model": {}}
     return Job(
         spec={"settings": settings, "code": "c", "env": "e", "cell": {}},
         inputs={"prompts": real_manifest(folder, "prompts")},
@@ -54,8 +51,8 @@ def job(folder: Path, **changes: Any) -> Job:
     )
 
 
-def identities(made: Job, stage: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Digest of what each set of a stage says that it depends on; nothing is computed."""
+def identities(made: Job, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Digest of what each set of likelihoods says that it depends on; nothing is computed."""
     seen: dict[str, str] = {}
 
     def record(_: Job, name: str, identity: Any, make: Any) -> Any:
@@ -63,13 +60,7 @@ def identities(made: Job, stage: str, monkeypatch: pytest.MonkeyPatch) -> dict[s
         return pd.DataFrame({"x": [1]})
 
     monkeypatch.setattr(likelihood, "kept_table", record)
-    monkeypatch.setattr(greedy, "kept_table", record)
-    if stage == "likelihoods":
-        likelihood.score(made)
-    else:
-        rows = greedy._rwku(made, "rwku-fluency")
-        settings = {"max_prompts": None, "max_new_tokens": 3}
-        greedy._completed(made, None, rows, settings, "plain", 1.0)  # type: ignore[arg-type]
+    likelihood.score(made)
     return seen
 
 
@@ -77,23 +68,12 @@ def identities(made: Job, stage: str, monkeypatch: pytest.MonkeyPatch) -> dict[s
 def test_every_column_that_a_likelihood_rests_on_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
 ) -> None:
-    before = identities(job(tmp_path / "a"), "likelihoods", monkeypatch)
-    same = identities(job(tmp_path / "b"), "likelihoods", monkeypatch)
+    before = identities(job(tmp_path / "a"), monkeypatch)
+    same = identities(job(tmp_path / "b"), monkeypatch)
     changed = job(tmp_path / "c", **{column: CHANGED[column]})
-    after = identities(changed, "likelihoods", monkeypatch)
+    after = identities(changed, monkeypatch)
     assert before == same and set(before) == {"mia", "general", "truthfulness"}
     assert all(before[name] != after[name] for name in before)
-
-
-@pytest.mark.parametrize("column", ["prompt_id", "question", "rendered", "ids"])
-def test_every_column_that_a_completion_rests_on_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
-) -> None:
-    made = [job(tmp_path / "a"), job(tmp_path / "b", **{column: CHANGED[column]})]
-    made[0].settings["sets"]["rwku-fluency"] = {"max_prompts": None}
-    made[1].settings["sets"]["rwku-fluency"] = {"max_prompts": None}
-    before, after = (identities(one, "completions", monkeypatch) for one in made)
-    assert before["rwku-fluency-plain"] != after["rwku-fluency-plain"]
 
 
 def test_a_table_is_made_once_and_the_older_one_deleted(tmp_path: Path) -> None:

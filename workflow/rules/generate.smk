@@ -17,7 +17,7 @@ rule generate_completions:
     benchmark:
         "results/completions/{policy}/on/{target}/generate_completions.benchmark.tsv"
     conda:
-        "../../envs/train.yaml"
+        f"../../envs/{SPECS.environment('generate_completions')}.yaml"
     params:
         spec=stage_spec("generate_completions"),
         operations=stage_operations("generate_completions"),

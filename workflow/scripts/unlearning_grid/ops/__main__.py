@@ -24,6 +24,7 @@ COMMANDS = (
     "retry",
     "terms",
     "conventions",
+    "engines",
     "judge_cache",
     "judge_server",
     "document",

@@ -35,6 +35,7 @@ class Job:
         operations: settings that are no part of the spec (spec.operations).
         judge_requests: how many requests to a judge this job may have open at a time.
         processes: how many processes of this machine share the work, one per GPU.
+        gpu_share: how many jobs share its GPU.
         report_to: where the trainer's metrics go beside the result: none, tensorboard or wandb.
         gpu: the GPUs that the stage ran on, where processes of its own did the work.
     """
@@ -47,6 +48,7 @@ class Job:
     operations: Mapping[str, Any] = field(default_factory=dict)
     judge_requests: int = JUDGE_REQUESTS
     processes: int = 1
+    gpu_share: int = 1
     report_to: str = "none"
     gpu: str | None = None
     stop_requested: bool = False
@@ -73,7 +75,7 @@ class Job:
     def kept(self) -> Path:
         """Undeclared folder that all specs of this result share, for parts worth reusing."""
         folder = self.work.parent / KEPT
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     @cached_property

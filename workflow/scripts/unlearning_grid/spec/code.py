@@ -30,6 +30,7 @@ EXCLUDED = (
     "checks",
     "rewards.registry",
     "judge.registry",
+    "generate.registry",
     "remote.transport",
     "remote.faults",
     "remote.quotes",

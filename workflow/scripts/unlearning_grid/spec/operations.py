@@ -26,7 +26,7 @@ OPERATIONAL: dict[str, tuple[str, ...]] = {
         "vllm_memory_share",
         "reward.judge.key_variable",
     ),
-    "generate_completions": ("batch_size",),
+    "generate_completions": ("batch_size", "python", "vllm_memory_share"),
     "score_likelihoods": ("batch_size",),
     "audit_completions": ("max_missing_share", "judge.key_variable"),
     "audit_again": ("max_missing_share", "judge.key_variable"),

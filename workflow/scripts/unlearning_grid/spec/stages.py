@@ -20,6 +20,7 @@ from typing import Any
 from unlearning_grid.checks import BENCHMARK, PROBES
 from unlearning_grid.checks.served import served_name
 from unlearning_grid.config import Config
+from unlearning_grid.generate.registry import BACKENDS
 from unlearning_grid.grid import parse_policy
 from unlearning_grid.judge.registry import JUDGES
 from unlearning_grid.rewards import registry as rewards
@@ -61,6 +62,7 @@ STAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "plot_training_dynamics": (("tables.dynamics",), "analysis"),
 }
 
+ENGINE_STAGES = ("generate_completions", "sample_completions")
 DETECTOR_MODULE = "models.detector"
 SENTENCES = "resources/refusal_sentences.yaml"
 RULES_JUDGE = ("provider", "knowledge", "error_rate", "seed")
@@ -105,15 +107,20 @@ class Specs:
         """The spec as a dict."""
         settings, modules = getattr(self, f"_{stage}")(**cell)
         settings, _ = divide(stage, settings)
-        roots, env = STAGES[stage]
+        roots = STAGES[stage][0]
         return {
             "stage": stage,
             "cell": cell,
             "settings": settings,
             "modules": [*roots, *modules],
             "code": _code(roots + tuple(modules)),
-            "env": env_digest(env, self.config.root),
+            "env": env_digest(self.environment(stage), self.config.root),
         }
+
+    def environment(self, stage: str) -> str:
+        """Name of the file in envs/ that a stage runs in."""
+        by_vllm = self.config["generate"]["backend"] == "vllm"
+        return "vllm" if by_vllm and stage in ENGINE_STAGES else STAGES[stage][1]
 
     # One method per stage: (settings, further root modules).
 
@@ -203,7 +210,10 @@ class Specs:
 
     def _generate_completions(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
         model = model_facts(self.config, parse_policy(policy)["size"])
-        return {**self.config["generate"], "model": model}, []
+        return {**self.config["generate"], "model": model}, [self._backend_module()]
+
+    def _backend_module(self) -> str:
+        return BACKENDS[self.config["generate"]["backend"]].partition(":")[0]
 
     def _render_rwku(self, size: str, target: str) -> tuple[dict[str, Any], list[str]]:
         return {"model": model_facts(self.config, size), "prompts": self._wording()}, []

@@ -107,7 +107,7 @@ class Run:
         where = locate(self.job, self.model_facts)
         tokenizer = load_tokenizer(where)
         model = load_model(where)
-        ends = end_ids(model, tokenizer)
+        ends = end_ids(model.generation_config, tokenizer)
         if self.start:
             model = with_adapter(model, self.start, trainable=True)
         scorer = RolloutScorer(
