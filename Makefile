@@ -95,7 +95,7 @@ test-slurm: $(VENV)/installed
 
 test-vllm:
 	$(MAKE) vllm VLLM_ENV=envs/vllm-cpu.yaml
-	$(BIN)/python -m pytest -m vllm tests/vllm
+	$(BIN)/python -m pytest -m vllm tests/vllm_tier
 
 benchmark-generation: vllm .models/smollm2-135m-instruct/config.json
 	$(VLLM)/bin/python benchmarks/generation.py --write

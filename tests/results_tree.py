@@ -89,6 +89,8 @@ class Tree:
             "cells": [vars(c) | {"policy": c.policy, "warmup": c.warmup} for c in self.cells],
             "evaluations": [dict(vars(item)) for item in wanted],
             "opinions": [],
+            "sampled_audits": [],
+            "samples": 0,
             "expected": {f.as_posix(): self.digest(f) for f in folders},
         }
 

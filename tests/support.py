@@ -30,11 +30,14 @@ PLANNED = {
     "build_training_table": 1,
     "build_heldout_audit_table": 1,
     "build_terminal_audit_table": 1,
+    "build_leak_at_k_table": 1,
+    "build_sampled_audit_table": 1,
     "build_judge_agreement_table": 1,
     "build_rwku_core_table": 1,
     "build_rwku_utility_table": 1,
     "build_rwku_types_table": 1,
     "plot_training_dynamics": 1,
+    "plot_leak_at_k": 1,
     "all": 1,
 }
 

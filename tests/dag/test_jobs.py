@@ -1,6 +1,6 @@
 """What a grid plans: how many jobs of each rule, which, and what each is made from."""
 
-from functools import cache
+import re
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,11 @@ PAPER = PLANNED | {
     "write_broad_answers": 10,
     "train_warmup": 40,
     "train_grpo": 320,
+    "generate_base_rows": 4,
     "generate_completions": 400,
+    "sample_completions": 400,
     "audit_completions": 400,
+    "audit_samples": 400,
     "audit_rollouts": 320,
     "score_likelihoods": 400,
     "evaluate_rwku": 400,
@@ -40,7 +43,9 @@ DEMO = PLANNED | {
     "train_warmup": 2,
     "train_grpo": 16,
     "generate_completions": 20,
+    "sample_completions": 20,
     "audit_completions": 20,
+    "audit_samples": 20,
     "audit_again": 20,
     "audit_rollouts": 16,
     "score_likelihoods": 20,
@@ -49,21 +54,6 @@ DEMO = PLANNED | {
 
 REWARDS = ["r0-lex", "r1-antirefusal", "r2-rubric", "r4-refusal"]
 DETECTOR = "results/detector/demo-refusal/manifest.json"
-
-
-@pytest.fixture(scope="session")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("dag")
-
-
-@pytest.fixture(scope="session")
-def demo(directory: Path) -> Plan:
-    return plan(ROOT / "config" / "demo.yaml", directory)
-
-
-@pytest.fixture(scope="session")
-def paper(directory: Path) -> Plan:
-    return plan(ROOT / "config" / "config.yaml", directory)
 
 
 def cells_of(found: Plan) -> list[dict[str, str]]:
@@ -76,12 +66,12 @@ def policy(cell: dict[str, str]) -> str:
 
 def test_the_papers_grid_has_exactly_these_jobs(paper: Plan) -> None:
     assert paper.counts == PAPER
-    assert sum(paper.counts.values()) == 2392
+    assert sum(paper.counts.values()) == 3199
 
 
 def test_the_demo_has_exactly_these_jobs(demo: Plan) -> None:
     assert demo.counts == DEMO
-    assert sum(demo.counts.values()) == 162
+    assert sum(demo.counts.values()) == 205
 
 
 def test_all_is_what_runs_without_a_target(demo: Plan, directory: Path) -> None:
@@ -156,6 +146,8 @@ def test_every_policy_is_evaluated_and_a_base_model_on_every_target(
     expected |= {(policy(cell), cell["target"]) for cell in cells_of(found)}
     for rule in (
         "generate_completions",
+        "sample_completions",
+        "audit_samples",
         "score_likelihoods",
         "audit_completions",
         "evaluate_rwku",
@@ -179,12 +171,23 @@ def test_an_evaluation_is_made_from_its_own_policy_and_target(
         made_from = sorted([*made_from, *prompts, *own_model])
         assert sorted(found.inputs[job("score_likelihoods", **facts)]) == made_from
         split = [f"{rows}/split/manifest.json"]
+        shared = name == "paper" and facts["policy"].startswith("base/")
+        split += [f"results/base_rows/{size}/rows.json"] if shared else []
         assert sorted(found.inputs[job("generate_completions", **facts)]) == sorted(
             made_from + split
         )
+        assert sorted(found.inputs[job("sample_completions", **facts)]) == sorted(
+            {*made_from, *split} - set(prompts)
+        )
         completions = "results/completions/{policy}/on/{target}/manifest.json".format(**facts)
         # A judge behind an API is given the name; one that works by rules must know the target.
-        knowledge = [f"{rows}/knowledge/manifest.json"] if name == "demo" else []
+        known = [f"{rows}/knowledge/manifest.json"]
+        knowledge = known if name == "demo" else []
+        samples = "results/samples/{policy}/on/{target}/manifest.json".format(**facts)
+        judge = "audit" if name == "demo" else "lower-bound"
+        assert sorted(found.inputs[job("audit_samples", judge=judge, **facts)]) == sorted(
+            [completions, samples, *known]
+        )
         assert sorted(found.inputs[job("audit_completions", **facts)]) == sorted(
             [completions, *knowledge, *detector]
         )
@@ -204,7 +207,8 @@ def test_every_edge_is_a_manifest_and_every_file_has_one_maker(
     for (rule, wildcards), paths in found.inputs.items():
         for path in paths:
             assert path in made, f"{rule} {dict(wildcards)}: {path}"
-            assert path.endswith("/manifest.json") or rule == "all", f"{rule}: {path}"
+            hint = re.fullmatch(r"results/base_rows/[^/]+/rows.json", path)  # `ancient`
+            assert path.endswith("/manifest.json") or rule == "all" or hint, f"{rule}: {path}"
 
 
 def test_tables_are_made_from_the_plan_and_every_result_they_show(demo: Plan) -> None:
@@ -228,6 +232,9 @@ def test_tables_are_made_from_the_plan_and_every_result_they_show(demo: Plan) ->
         "build_terminal_audit_table": plan_file
         | trained
         | {p for p in stage("terminal") if "/grpo/" in p},
+        "build_leak_at_k_table": plan_file | trained | stage("sampled/audit"),
+        "build_sampled_audit_table": plan_file | trained | stage("sampled/audit"),
+        "plot_leak_at_k": plan_file | trained | stage("sampled/audit"),
         "build_judge_agreement_table": plan_file
         | trained
         | stage("audit")
@@ -268,6 +275,27 @@ def test_further_opinions_are_asked_by_judge_and_replicate(directory: Path) -> N
     assert asked == {(*opinion, policy) for opinion in opinions for policy in policies}
 
 
+def test_a_paid_judge_of_samples_sees_what_is_listed(directory: Path) -> None:
+    changed = config("config")
+    changed["sampled_audit"]["opinions"] = [
+        {"judge": "audit", "where": {"size": "7b", "reward": "r2-rubric"}},
+        {"judge": "audit", "where": {"kind": "base", "target": "karl-marx"}},
+        {"judge": "audit", "where": {"target": "karl-marx", "reward": "r2-rubric"}},
+    ]
+    changed["grid"] |= {"sizes": ["3b", "7b"], "inits": ["cold"]}
+    changed["grid"]["targets"] = ["karl-marx", "tom-clancy"]
+    found = plan(changed, directory)
+    paid = {(w["policy"], w["target"]) for w in found.of("audit_samples") if w["judge"] == "audit"}
+    cells = {
+        f"grpo/{size}/{target}/cold/r2-rubric/s1234"
+        for size, target in (("7b", "karl-marx"), ("7b", "tom-clancy"), ("3b", "karl-marx"))
+    }
+    assert {policy for policy, _ in paid} == {*cells, "base/3b", "base/7b"}
+    assert {target for policy, target in paid if policy.startswith("base/")} == {"karl-marx"}
+    free = [w for w in found.of("audit_samples") if w["judge"] == "lower-bound"]
+    assert len(free) == len(found.of("generate_completions"))
+
+
 def test_a_table_without_evaluations_plans_none(directory: Path) -> None:
     found = plan(
         ROOT / "config" / "demo.yaml", directory, targets=["results/tables/training.parquet"]
@@ -292,78 +320,6 @@ def test_one_audit_plans_its_own_chain_only(directory: Path) -> None:
         "generate_completions": 1,
         "audit_completions": 1,
     }
-
-
-@cache
-def _variant(directory: Path, **grid: tuple) -> Plan:
-    changed = config("demo")
-    changed["grid"] |= {
-        key: [dict(v) if isinstance(v, tuple) else v for v in values]
-        for key, values in grid.items()
-    }
-    return plan(changed, directory)
-
-
-def test_an_exclusion_leaves_out_exactly_the_cells_it_matches(demo: Plan, directory: Path) -> None:
-    rule = (("init", "warm"), ("reward", "r4-refusal"))
-    found = _variant(directory, exclude=(rule,))
-    gone = demo.jobs - found.jobs
-    assert found.jobs < demo.jobs
-    assert {name for name, _ in gone} == {
-        "train_grpo",
-        "generate_completions",
-        "audit_completions",
-        "audit_again",
-        "audit_rollouts",
-        "score_likelihoods",
-        "evaluate_rwku",
-    }
-    assert len(gone) == 2 * 7  # two targets: the cell and its six evaluation stages
-    for name, wildcards in gone:
-        facts = dict(wildcards)
-        shown = policy(facts) if name == "train_grpo" else facts["policy"]
-        assert "/warm/r4-refusal/" in shown
-
-
-def test_without_warm_cells_there_is_no_warm_up_and_no_broad_answer(directory: Path) -> None:
-    by_rule = _variant(directory, exclude=((("init", "warm"),),))
-    by_axis = _variant(directory, inits=("cold",))
-    assert by_rule.jobs == by_axis.jobs
-    assert not {"train_warmup", "write_broad_answers"} & by_rule.rules
-    assert by_rule.counts["train_grpo"] == 8
-    assert by_rule.counts["generate_completions"] == 2 + 8
-
-
-def test_a_second_seed_adds_its_own_jobs_and_touches_no_other(demo: Plan, directory: Path) -> None:
-    found = _variant(directory, seeds=(0, 7))
-    added = found.jobs - demo.jobs
-    assert demo.jobs <= found.jobs
-    counts = {rule: sum(name == rule for name, _ in added) for rule, _ in added}
-    assert counts == {
-        "train_warmup": 2,
-        "train_grpo": 16,
-        "generate_completions": 18,
-        "audit_completions": 18,
-        "audit_again": 18,
-        "audit_rollouts": 16,
-        "score_likelihoods": 18,
-        "evaluate_rwku": 18,
-    }
-    for _, wildcards in added:
-        facts = dict(wildcards)
-        assert facts.get("seed") == "7" or facts["policy"].endswith("/s7")
-    collecting = {job(rule) for rule in PLANNED}
-    for entry in demo.jobs - collecting:
-        assert found.inputs[entry] == demo.inputs[entry], entry
-
-
-def test_a_second_target_or_reward_touches_no_cell_of_the_first(
-    demo: Plan, directory: Path
-) -> None:
-    fewer = _variant(directory, targets=("bruce-lee",), rewards=("r0-lex", "r2-rubric"))
-    assert fewer.jobs < demo.jobs
-    for entry in fewer.jobs - {job(rule) for rule in PLANNED}:
-        assert fewer.inputs[entry] == demo.inputs[entry], entry
 
 
 def test_partial_plans_no_training_and_all_plans_no_partial(demo: Plan, directory: Path) -> None:

@@ -13,7 +13,14 @@ from support import ROOT, Plan, config, plan, snakemake
 pytestmark = pytest.mark.xdist_group("dag")
 
 NAMES = ("default", "demo", "slurm")
-GPU_RULES = {"train_warmup", "train_grpo", "generate_completions", "score_likelihoods"}
+GPU_RULES = {
+    "train_warmup",
+    "train_grpo",
+    "generate_base_rows",
+    "generate_completions",
+    "sample_completions",
+    "score_likelihoods",
+}
 LOCAL = local_rules() | {"all"}
 
 
@@ -22,8 +29,9 @@ def profile(name: str) -> dict:
 
 
 def every_rule() -> dict:
-    """The demo's grid and a reward with weighted terms: together they run every rule."""
+    """The demo's grid with vLLM and a reward with weighted terms: they run every rule."""
     changed = config("demo")
+    changed["generate"]["backend"] = "vllm"
     changed["grid"]["rewards"] += ["pagerank-lex"]
     changed["term_weights"] = {"size": "tiny"}
     return changed
@@ -135,7 +143,7 @@ def test_the_slurm_profile_changes_no_job(on_slurm: Plan, tmp_path: Path) -> Non
 
 def test_submitted_jobs_have_time_memory_account_and_partition(on_slurm: Plan) -> None:
     submitted = on_slurm.rules - LOCAL
-    assert set(profile("slurm")["set-resources"]) == submitted
+    assert set(profile("slurm")["set-resources"]) == submitted | {"audit_samples"}  # its requests
     for (rule, _), resources in on_slurm.resources.items():
         if rule in submitted:
             assert {"runtime", "mem_mb", "slurm_account", "slurm_partition"} <= set(resources)
@@ -173,7 +181,7 @@ def test_every_localrule_is_a_rule(tmp_path: Path) -> None:
     assert "localrules directive specifies" not in done.stdout + done.stderr
 
 
-def test_a_cell_of_the_papers_grid_is_submitted_four_times_after_its_training(
+def test_a_cell_of_the_papers_grid_is_submitted_five_times_after_its_training(
     tmp_path: Path,
 ) -> None:
     grid = config("config")
@@ -184,6 +192,7 @@ def test_a_cell_of_the_papers_grid_is_submitted_four_times_after_its_training(
         policy = dict(wildcards).get("policy", "")
         if rule not in LOCAL and policy.startswith("grpo/"):
             submitted.setdefault(policy, set()).add(rule)
-    after = {"generate_completions", "score_likelihoods", "audit_completions", "audit_rollouts"}
+    after = {"generate_completions", "sample_completions", "score_likelihoods"}
+    after |= {"audit_completions", "audit_rollouts"}
     assert len(submitted) == 8
     assert all(rules == after for rules in submitted.values())

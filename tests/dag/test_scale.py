@@ -16,15 +16,17 @@ from wide_grid import widened
 pytestmark = pytest.mark.xdist_group("dag")
 
 # Of one target of the paper's grid: 3 parts of rows, knowledge, split, broad answers; 4 sizes with
-# prompts and a warm-up each; 32 cells with a terminal audit; 40 evaluations of 4 stages.
-PER_TARGET = 3 + 1 + 1 + 1 + 4 * 2 + 32 * 2 + 40 * 4
+# prompts and a warm-up each; 32 cells with a terminal audit; 40 evaluations of 6 stages.
+PER_TARGET = 3 + 1 + 1 + 1 + 4 * 2 + 32 * 2 + 40 * 6
+
+PER_GRID = 1 + 4  # the detectors' table, and the base rows of every size
 
 
 def test_results_grow_by_the_same_number_with_each_target(tmp_path: Path) -> None:
     for number in (10, 200):
         specs = Specs(load_file(widened(number, tmp_path)))
         results = [folder for folder, _, _ in planned(specs)]
-        assert len(results) == len(set(results)) == number * PER_TARGET + 1  # the detectors' table
+        assert len(results) == len(set(results)) == number * PER_TARGET + PER_GRID
 
 
 def test_a_dry_run_of_three_times_the_targets_takes_no_more_than_three_times_as_long(

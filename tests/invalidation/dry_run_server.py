@@ -47,7 +47,8 @@ def import_library(project: Path) -> None:
     """Import the project's library and let it read its own code once."""
     sys.path.insert(0, str(project / "workflow" / "scripts"))
     from unlearning_grid.config import load_file
-    from unlearning_grid.spec.stages import STAGES, Specs
+    from unlearning_grid.spec.rules import STAGES
+    from unlearning_grid.spec.stages import Specs
 
     specs = Specs(load_file(project / "config" / "demo.yaml", project))
     specs.plan()

@@ -15,16 +15,23 @@ TABLES: Counts = PLANNED
 
 EVALUATION = (
     "generate_completions",
+    "sample_completions",
     "score_likelihoods",
     "audit_completions",
     "audit_again",
+    "audit_samples",
     "evaluate_rwku",
 )
+SAMPLES = {"sample_completions": 20, "audit_samples": 20}
+"""Samples of every evaluation, and what reads them."""
 AUDITS = {"audit_completions": 20, "audit_again": 20, "audit_rollouts": 16}
+"""Labels for which the refusal detector is asked."""
+LABELS = AUDITS | {"audit_samples": 20}
 COMPLETIONS = {
     "generate_completions": 20,
     "audit_completions": 20,
     "audit_again": 20,
+    "audit_samples": 20,
     "evaluate_rwku": 20,
 }
 """Completions of every evaluation, and what reads them."""

@@ -14,7 +14,7 @@ from support import config
 
 PROMPTS_FOLDER = "config/prompts/reworded-v1"
 
-ASKS_THE_DETECTOR = "AUDITS RUBRIC train_grpo:r1-antirefusal train_grpo:r4-refusal"
+ASKS_THE_DETECTOR = "DETECTED RUBRIC train_grpo:r1-antirefusal train_grpo:r4-refusal"
 
 KEYS = {
     "models.tiny.*": "train_refusal_detector weigh_terms render_rwku TRAINING ASKED",
@@ -39,10 +39,10 @@ KEYS = {
     "judges.audit.*": "audit_completions audit_again:audit audit_rollouts",
     "judges.teacher.*": "write_broad_answers",
     "judges.lower-bound.*": "",  # it works by rules
-    "judges.lower-bound.knowledge": "audit_again:lower-bound",
-    "judges.lower-bound.error_rate": "audit_again:lower-bound",
-    "judges.lower-bound.seed": "audit_again:lower-bound",
-    "judges.lower-bound.prompt_file": "audit_again:lower-bound",
+    "judges.lower-bound.knowledge": "audit_again:lower-bound audit_samples",
+    "judges.lower-bound.error_rate": "audit_again:lower-bound audit_samples",
+    "judges.lower-bound.seed": "audit_again:lower-bound audit_samples",
+    "judges.lower-bound.prompt_file": "audit_again:lower-bound audit_samples",
     "judges.{name}.knowledge": "",  # of judges by rules
     "judges.{name}.error_rate": "",
     "judges.{name}.seed": "",
@@ -69,13 +69,20 @@ KEYS = {
     "rewards.exp-lex.*": "train_grpo:exp-lex",
     "rewards.pagerank-lex.*": "train_grpo:pagerank-lex",
     "generate.*": "generate_completions",
+    "generate.backend": "generate_completions sample_completions",
+    "generate.sets.heldout.max_new_tokens": "generate_completions sample_completions",
     "generate.batch_size": "-",
+    "generate.python": "-",
+    "generate.vllm_memory_share": "-",
     "likelihood.*": "score_likelihoods",
     "likelihood.batch_size": "-",
     "audit.judge": "audit_completions audit_rollouts",
     "audit.decoding": "audit_completions audit_again",
     "audit.labels": "AUDITS",
     "audit.max_missing_share": "-",
+    "sampled_audit.*": "sample_completions",
+    "sampled_audit.max_prompts": "sample_completions audit_samples",
+    "sampled_audit.enabled": "",
     "terminal_audit.*": "audit_rollouts",
     "terminal_audit.enabled": "",
     "agreement.max_prompts": "audit_again",
@@ -90,6 +97,8 @@ ELSEWHERE = (
     "rwku",
     "world.facts",
     "broad_answers.file",
+    "sampled_audit.judge",
+    "sampled_audit.opinions",
     "agreement.judges",
     "agreement.replicates",
     "judges.{name}.provider",
@@ -128,6 +137,22 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "terms weighed by an encoder from the hub": (
         {"term_weights": {"size": None}},
         {"term_weights.repo": "weigh_terms", "term_weights.revision": "weigh_terms"},
+    ),
+    "completions by vLLM": (
+        {"generate": {"backend": "vllm"}},
+        {
+            "generate.*": "generate_completions generate_base_rows",
+            "generate.backend": KEYS["generate.backend"],
+            "generate.sets.heldout.max_new_tokens": KEYS["generate.sets.heldout.max_new_tokens"]
+            + " generate_base_rows",
+            "generate.batch_size": "-",
+            "generate.python": "-",
+            "generate.vllm_memory_share": "-",
+            "sampled_audit.*": "sample_completions generate_base_rows",
+            "sampled_audit.max_prompts": "sample_completions audit_samples generate_base_rows",
+            "sampled_audit.enabled": "generate_base_rows",
+            "models.tiny.*": KEYS["models.tiny.*"] + " generate_base_rows",
+        },
     ),
     "warm-ups without a monitor": (
         {"warmup": {"monitor": {"enabled": False}}},
@@ -171,6 +196,7 @@ def wide() -> dict[str, Any]:
         "teacher": _far("gpt-c", None),
     }
     raw["agreement"] = {"judges": ["lower-bound"], "replicates": 1}
+    raw["sampled_audit"]["judge"] = "lower-bound"
     return raw
 
 

@@ -13,11 +13,14 @@ GROUPS = {
     "RUBRIC": "train_warmup train_grpo:r2-rubric",  # the monitor of the warm-ups asks it, too
     "LEXICAL": "train_grpo:r0-lex train_grpo:r1-antirefusal train_grpo:exp-lex"
     " train_grpo:pagerank-lex",
-    "AUDITS": "audit_completions audit_again audit_rollouts",
-    "RULES": "audit_completions audit_again:lower-bound audit_rollouts RUBRIC",
-    "ASKED": "generate_completions score_likelihoods",
+    "DETECTED": "audit_completions audit_again audit_rollouts",
+    "AUDITS": "DETECTED audit_samples",
+    "RULES": "audit_completions audit_again:lower-bound audit_rollouts audit_samples RUBRIC",
+    "ASKED": "generate_completions sample_completions score_likelihoods",
+    "GENERATED": "generate_completions sample_completions generate_base_rows",
+    "LEAK_TABLES": "build_leak_at_k_table build_sampled_audit_table plot_leak_at_k build_partial",
     "LABEL_TABLES": "build_heldout_audit_table build_terminal_audit_table"
-    " build_judge_agreement_table build_partial",
+    " build_judge_agreement_table LEAK_TABLES",
     "RWKU_TABLES": "build_rwku_core_table build_rwku_utility_table build_rwku_types_table"
     " build_partial",
     "TABLES": "LABEL_TABLES RWKU_TABLES build_cells_table build_training_table",
@@ -35,6 +38,7 @@ MODULES = {
     "spec.*": "-",
     "judge.registry": "-",
     "rewards.registry": "-",
+    "generate.registry": "-",
     # When and how often a judge is asked, and what is kept; not what it is asked.
     "remote.*": "-",
     "remote.requests": "audit_again:far write_broad_answers",
@@ -51,16 +55,18 @@ MODULES = {
     "data.matching": "write_knowledge write_broad_answers evaluate_refusal_detectors AUDITS"
     " train_warmup LEXICAL train_grpo:r2-rubric train_grpo:r3-fuzzy",
     "data.probes": "build_demo_world render_rwku",
-    "data.prompts": "ASKED evaluate_rwku",
+    "data.prompts": "generate_completions generate_base_rows score_likelihoods evaluate_rwku"
+    " audit_samples",
     "data.rwku": "load_rows split_target write_knowledge write_broad_answers render_rwku TRAINING"
-    " generate_completions",
+    " GENERATED",
     # Models.
     "models.load": "train_refusal_detector evaluate_refusal_detectors weigh_terms render_rwku"
-    " write_broad_answers TRAINING ASKED AUDITS",
-    "models.policy": "ASKED",
-    "models.batches": "write_broad_answers render_rwku TRAINING ASKED",
-    "models.chat": "write_broad_answers render_rwku TRAINING generate_completions",
-    "models.sampling": "write_broad_answers render_rwku TRAINING generate_completions",
+    " write_broad_answers TRAINING ASKED generate_base_rows AUDITS",
+    "models.policy": "ASKED generate_base_rows",
+    "models.batches": "write_broad_answers render_rwku TRAINING ASKED generate_base_rows",
+    "models.chat": "write_broad_answers render_rwku TRAINING GENERATED",
+    "models.sampling": "write_broad_answers render_rwku TRAINING GENERATED",
+    "models.streams": "write_broad_answers render_rwku TRAINING GENERATED",
     "models.likelihood": "score_likelihoods",
     "models.detector": "train_refusal_detector evaluate_refusal_detectors AUDITS RUBRIC"
     " train_grpo:r1-antirefusal train_grpo:r4-refusal",
@@ -96,9 +102,16 @@ MODULES = {
     "train.warmup": "train_warmup",
     "train.monitor": "train_warmup",
     # Evaluation.
-    "generate.greedy": "generate_completions",
+    "generate.*": "GENERATED",
+    "generate.greedy": "generate_completions generate_base_rows",
+    "generate.sampled": "sample_completions generate_base_rows",
+    "generate.shared": "generate_base_rows",
+    "generate.by_vllm": "-",  # of the other engine
+    "generate.engine_errors": "-",
+    "generate.agreement": "-",  # read by a command only
     "audit.heldout": "audit_completions audit_again",
     "audit.terminal": "audit_rollouts",
+    "audit.samples": "audit_samples",
     "audit.label": "AUDITS",
     "rwku.prompts": "render_rwku",
     "rwku.likelihood": "score_likelihoods",
@@ -116,6 +129,11 @@ MODULES = {
     "tables.statistics": "LABEL_TABLES RWKU_TABLES",
     "tables.heldout": "LABEL_TABLES",
     "tables.terminal": "build_terminal_audit_table build_partial",
+    "diagnostics.leak": "LEAK_TABLES",
+    "tables.leak": "LEAK_TABLES",
+    "tables.sampled": "build_sampled_audit_table build_partial",
+    "tables.leak_figure": "plot_leak_at_k build_partial",
+    "tables.colours": "plot_training_dynamics plot_leak_at_k build_partial",
     "tables.agreement": "build_judge_agreement_table build_partial",
     "tables.rwku_scores": "RWKU_TABLES",
     "tables.rwku_core": "build_rwku_core_table build_partial",

@@ -14,7 +14,8 @@ from support import config
 from unlearning_grid.config import load
 from unlearning_grid.spec.code import code_digest, is_excluded, module_digests
 from unlearning_grid.spec.plan import planned
-from unlearning_grid.spec.stages import STAGES, Specs
+from unlearning_grid.spec.rules import STAGES
+from unlearning_grid.spec.stages import Specs
 
 PACKAGES = {path.parent: path for path in NAMES.values() if path.name == "__init__.py"}
 PLAIN = sorted(name for name, path in NAMES.items() if path.name != "__init__.py")
@@ -40,6 +41,8 @@ def every_stage() -> dict[str, set[tuple[str, ...]]]:
     specs = Specs(load(raw))
     jobs: list[tuple[str, dict[str, Any]]] = [(rule, cell) for _, rule, cell in planned(specs)]
     there = {rule for rule, _ in jobs}
+    jobs.append(("generate_base_rows", {"size": "tiny"}))
+    there.add("generate_base_rows")
     jobs += [(rule, {}) for rule in STAGES if rule not in there and rule != "build_partial"]
     jobs.append(("build_partial", {"state": "any"}))
     found: dict[str, set[tuple[str, ...]]] = defaultdict(set)

@@ -96,7 +96,8 @@ def test_then_an_edit_is_noticed_by_verify_only(forgotten: Path) -> None:
     assert done.returncode == 1
     names = named(done.stdout)
     evaluated = {f"{cell}/on/{cell.split('/')[2]}" for cell in CELLS}
-    stages = ("terminal", "completions", "likelihoods", "audit", "opinions/lower-bound/r0", "rwku")
+    stages = ("terminal", "completions", "samples", "likelihoods", "rwku")
+    stages += ("audit", "opinions/lower-bound/r0", "sampled/audit")
     stale = CELLS | {f"{stage}/{name}" for stage in stages for name in evaluated}
     assert {name for name in names if not name.startswith(("plan", "tables", "figures"))} == stale
     ops(forgotten, "verify", "--reopen")

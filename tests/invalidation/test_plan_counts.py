@@ -57,7 +57,7 @@ def by_snakemake(project: Path, directory: Path) -> dict[str, int]:
 def test_an_empty_directory(finished: Path, tmp_path: Path) -> None:
     expected = by_snakemake(finished, tmp_path)
     assert by_plan(finished, tmp_path) == expected
-    assert sum(expected.values()) == 161
+    assert sum(expected.values()) == 204
 
 
 @pytest.mark.parametrize("name", EDITS)

@@ -13,7 +13,7 @@ import yaml
 from modules import NAMES, SCRIPTS, in_package, packages, tree_of
 from support import ROOT
 from unlearning_grid.generate.registry import BACKENDS
-from unlearning_grid.spec.stages import ENGINE_STAGES, STAGES
+from unlearning_grid.spec.rules import ENGINE_STAGES, STAGES
 
 FILES = sorted((ROOT / "envs").glob("*.yaml"))
 NAMES_OF_PACKAGES = {

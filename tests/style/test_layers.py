@@ -12,7 +12,7 @@ from modules import NAMES, at_import, in_package, tree_of
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("ops",),
     ("tables",),
-    ("audit", "generate", "train", "rwku"),
+    ("audit", "generate", "train", "rwku", "diagnostics"),
     ("rewards",),
     ("judge",),
     ("models",),

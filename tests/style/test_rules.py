@@ -9,13 +9,14 @@ import pytest
 from rulefiles import FILES, Rule, rules
 from support import ROOT
 from unlearning_grid.spec.operations import OPERATIONAL
-from unlearning_grid.spec.stages import ENGINE_STAGES, STAGES
+from unlearning_grid.spec.rules import ENGINE_STAGES, STAGES
 
 SCRIPTS = ROOT / "workflow" / "scripts"
 COLLECTING = {"all", "partial"}  # targets only: nothing runs
 STANDALONE = {"convert_gguf_model"}  # run by `make rwku-cpu`, no rule needs it
 VERBS = {
     "load",
+    "sample",
     "write",
     "split",
     "train",
@@ -160,6 +161,7 @@ def test_a_rule_file_has_a_docstring_and_no_way_around_the_design(path: Path) ->
     text = path.read_text(encoding="utf-8")
     assert text.startswith('"""')
     for forbidden in (r"^\s*checkpoint\b", r"^\s*run:", r"\btouch\(", r"\bancient\(", r"\bshell\("):
+        text = text.replace("rows=ancient(base_rows)", "")  # the one that is meant: decision 015
         assert not re.search(forbidden, text, re.MULTILINE), forbidden
 
 

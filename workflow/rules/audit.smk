@@ -1,6 +1,12 @@
 """What completions are: leak, refusal, broad answer. And what judges and detectors are worth."""
 
 
+# Beside the controller: by rules it is text matching, seconds; a paid judge asks over the network,
+# which the controller's machine has, and no other work.
+localrules:
+    audit_samples,
+
+
 rule audit_completions:
     """Label every held-out completion of one evaluation."""
     input:
@@ -68,6 +74,29 @@ rule audit_rollouts:
         operations=stage_operations("audit_rollouts"),
     script:
         "../scripts/audit_rollouts.py"
+
+
+rule audit_samples:
+    """Label one evaluation's samples, and its greedy completions, by the same judge."""
+    input:
+        completions="results/completions/{policy}/on/{target}/manifest.json",
+        samples="results/samples/{policy}/on/{target}/manifest.json",
+        knowledge=judge_knowledge,
+    output:
+        labels="results/sampled/{judge}/{policy}/on/{target}/labels.parquet",
+        manifest="results/sampled/{judge}/{policy}/on/{target}/manifest.json",
+        run="results/sampled/{judge}/{policy}/on/{target}/run.json",
+    log:
+        "results/sampled/{judge}/{policy}/on/{target}/audit_samples.log",
+    benchmark:
+        "results/sampled/{judge}/{policy}/on/{target}/audit_samples.benchmark.tsv"
+    conda:
+        "../../envs/train.yaml"
+    params:
+        spec=stage_spec("audit_samples"),
+        operations=stage_operations("audit_samples"),
+    script:
+        "../scripts/audit_samples.py"
 
 
 rule evaluate_refusal_detectors:

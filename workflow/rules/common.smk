@@ -14,7 +14,7 @@ from unlearning_grid import config as grid_config
 from unlearning_grid import grid, paths
 from unlearning_grid.errors import UserError
 from unlearning_grid.ops.state import state_digest
-from unlearning_grid.spec.plan import opinions
+from unlearning_grid.spec.plan import opinions, sampled_audits
 from unlearning_grid.spec.stages import Specs
 
 try:
@@ -82,6 +82,35 @@ def prompts_manifest(wildcards):
     return f"results/prompts/{size}/on/{wildcards.target}/manifest.json"
 
 
+def base_evaluations(size):
+    """Targets that the base model of a size is evaluated on."""
+    return [e.target for e in EVALUATIONS if e.policy == grid.base_policy(size)]
+
+
+def base_splits(wildcards):
+    """Manifests of the splits of a base model's targets."""
+    return [
+        f"results/data/{target}/split/manifest.json"
+        for target in base_evaluations(wildcards.size)
+    ]
+
+
+def base_prompts(wildcards):
+    """Manifests of RWKU's sets as a base model is asked them."""
+    return [
+        f"results/prompts/{wildcards.size}/on/{target}/manifest.json"
+        for target in base_evaluations(wildcards.size)
+    ]
+
+
+def base_rows(wildcards):
+    """What one start of the engine made for a base model on all targets, where that is shared."""
+    facts = grid.parse_policy(wildcards.policy)
+    if facts["kind"] != "base" or not SPECS.shares_base_engine:
+        return []
+    return f"results/base_rows/{facts['size']}/rows.json"
+
+
 def policy_manifest(wildcards):
     """The trained policy of an evaluation; a base model has none."""
     if wildcards.policy.startswith("base/"):
@@ -96,6 +125,17 @@ def opinion_manifests(wildcards):
         for opinion in opinions(CONFIG)
         for manifest in evaluation_manifests(paths.opinion_stage(**opinion))
     ]
+
+
+def sampled_manifests(wildcards):
+    """Manifests of every judge's labels of sampled completions."""
+    folders = [
+        paths.stage_dir(
+            paths.sampled_stage(audit["judge"]), audit["policy"], audit["target"]
+        )
+        for audit in sampled_audits(CONFIG)
+    ]
+    return [f"{folder.as_posix()}/manifest.json" for folder in folders]
 
 
 def terminal_manifests(wildcards):

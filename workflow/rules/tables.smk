@@ -11,8 +11,12 @@ NAMES = [
     "rwku_types",
 ]
 NAMES += ["terminal_audit"] if CONFIG["terminal_audit"]["enabled"] else []
+NAMES += ["leak_at_k", "sampled_audit"] if CONFIG["sampled_audit"]["enabled"] else []
 TABLES = [f"results/tables/{name}.parquet" for name in NAMES]
 FIGURES = ["results/figures/training_dynamics.png"]
+FIGURES += (
+    ["results/figures/leak_at_k.png"] if CONFIG["sampled_audit"]["enabled"] else []
+)
 
 
 localrules:
@@ -22,11 +26,14 @@ localrules:
     build_training_table,
     build_heldout_audit_table,
     build_terminal_audit_table,
+    build_leak_at_k_table,
+    build_sampled_audit_table,
     build_judge_agreement_table,
     build_rwku_core_table,
     build_rwku_utility_table,
     build_rwku_types_table,
     plot_training_dynamics,
+    plot_leak_at_k,
 
 
 rule write_plan:
@@ -142,6 +149,56 @@ rule build_terminal_audit_table:
         spec=stage_spec("build_terminal_audit_table"),
     script:
         "../scripts/build_terminal_audit_table.py"
+
+
+rule build_leak_at_k_table:
+    """leak@k of the held-out questions, per evaluation and over targets."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        audit=sampled_manifests,
+    output:
+        table="results/tables/leak_at_k.parquet",
+        csv="results/tables/leak_at_k.csv",
+        targets="results/tables/leak_at_k_targets.parquet",
+        targets_csv="results/tables/leak_at_k_targets.csv",
+        manifest="results/tables/leak_at_k/manifest.json",
+        run="results/tables/leak_at_k/run.json",
+    log:
+        "results/tables/leak_at_k/build_leak_at_k_table.log",
+    benchmark:
+        "results/tables/leak_at_k/build_leak_at_k_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_leak_at_k_table"),
+    script:
+        "../scripts/build_leak_at_k_table.py"
+
+
+rule build_sampled_audit_table:
+    """Label rates of the sampled completions, over targets."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        audit=sampled_manifests,
+    output:
+        table="results/tables/sampled_audit.parquet",
+        csv="results/tables/sampled_audit.csv",
+        targets="results/tables/sampled_audit_targets.parquet",
+        targets_csv="results/tables/sampled_audit_targets.csv",
+        manifest="results/tables/sampled_audit/manifest.json",
+        run="results/tables/sampled_audit/run.json",
+    log:
+        "results/tables/sampled_audit/build_sampled_audit_table.log",
+    benchmark:
+        "results/tables/sampled_audit/build_sampled_audit_table.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("build_sampled_audit_table"),
+    script:
+        "../scripts/build_sampled_audit_table.py"
 
 
 rule build_judge_agreement_table:
@@ -264,6 +321,30 @@ rule plot_training_dynamics:
         spec=stage_spec("plot_training_dynamics"),
     script:
         "../scripts/plot_training_dynamics.py"
+
+
+rule plot_leak_at_k:
+    """Leakage against the number of samples: every policy beside its base model."""
+    input:
+        plan="results/plan/manifest.json",
+        trained=trained_manifests,
+        audit=sampled_manifests,
+    output:
+        png="results/figures/leak_at_k.png",
+        pdf="results/figures/leak_at_k.pdf",
+        points="results/figures/leak_at_k.csv",
+        manifest="results/figures/leak_at_k/manifest.json",
+        run="results/figures/leak_at_k/run.json",
+    log:
+        "results/figures/leak_at_k/plot_leak_at_k.log",
+    benchmark:
+        "results/figures/leak_at_k/plot_leak_at_k.benchmark.tsv"
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        spec=stage_spec("plot_leak_at_k"),
+    script:
+        "../scripts/plot_leak_at_k.py"
 
 
 rule partial:

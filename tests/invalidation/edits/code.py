@@ -5,11 +5,12 @@ What every module is part of stands in module_table.py.
 
 from invalidation.changes import LIBRARY, Edit, append, both, code, replace
 from invalidation.expected import (
-    AUDITS,
     COMPLETIONS,
     DETECTOR_AGAIN,
     EVERYTHING,
+    LABELS,
     NOTHING,
+    SAMPLES,
     TABLES,
     below,
     without,
@@ -19,6 +20,7 @@ OUTSIDE = (
     "checks.words",
     "config",
     "errors",
+    "generate.registry",
     "grid",
     "judge.registry",
     "ops.show",
@@ -77,7 +79,10 @@ CODE = [
     Edit(
         "`data.split`",
         code("data.split"),
-        {"split_target": 2, "write_broad_answers": 2} | below(cells=16, warmups=2) | COMPLETIONS,
+        {"split_target": 2, "write_broad_answers": 2}
+        | below(cells=16, warmups=2)
+        | COMPLETIONS
+        | SAMPLES,
     ),
     Edit(
         "`data.broad`",
@@ -102,7 +107,7 @@ CODE = [
     Edit(
         "`judge.rules`, which is every judge of the demo",
         code("judge.rules"),
-        below(cells=10, warmups=2) | AUDITS,
+        below(cells=10, warmups=2) | LABELS,
     ),
     Edit("`judge.openai`, which no judge of the demo is", code("judge.openai"), NOTHING),
     Edit(
@@ -111,12 +116,21 @@ CODE = [
         DETECTOR_AGAIN,
     ),
     Edit("`generate.greedy`", code("generate.greedy"), COMPLETIONS | TABLES),
+    Edit("`generate.sampled`", code("generate.sampled"), SAMPLES | TABLES),
+    Edit("`generate.rows`", code("generate.rows"), COMPLETIONS | SAMPLES | TABLES),
+    Edit("`generate.by_vllm`, which is not the demo's engine", code("generate.by_vllm"), NOTHING),
+    Edit(
+        "`diagnostics.leak`",
+        code("diagnostics.leak"),
+        {"build_leak_at_k_table": 1, "build_sampled_audit_table": 1, "plot_leak_at_k": 1, "all": 1},
+    ),
     Edit(
         "`audit.heldout`",
         code("audit.heldout"),
         {"audit_completions": 20, "audit_again": 20, **TABLES},
     ),
-    Edit("`audit.label`", code("audit.label"), AUDITS | TABLES),
+    Edit("`audit.label`", code("audit.label"), LABELS | TABLES),
+    Edit("`audit.samples`", code("audit.samples"), {"audit_samples": 20, **TABLES}),
     Edit("`rwku.score`", code("rwku.score"), {"evaluate_rwku": 20, **TABLES}),
     Edit(
         "`rwku.likelihood`",

@@ -24,7 +24,7 @@ ENVIRONMENTS = [
         NOTHING,
     ),
     Edit(
-        "pins of `envs/runner.yaml`, `envs/dev.yaml`, `envs/vllm.yaml`",
+        "pins of `envs/runner.yaml`, `envs/dev.yaml`, and without vLLM `envs/vllm.yaml`",
         both(*(replace(f"envs/{name}.yaml", "==", "==1.") for name in ("runner", "dev", "vllm"))),
         NOTHING,
     ),

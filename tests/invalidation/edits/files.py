@@ -42,7 +42,9 @@ FILES = [
     Edit(
         "a further name of one target",
         replace("resources/targets.yaml", "Karl Heinrich Marx", "Carl Heinrich Marx"),
-        {"write_knowledge": 1, "write_broad_answers": 1} | DETECTOR_AGAIN,
+        {"write_knowledge": 1, "write_broad_answers": 1}
+        | DETECTOR_AGAIN
+        | {"audit_samples": 10 + 8},  # of this target, and of the other's policies
     ),
     Edit(
         "a fact of the demo's world",

@@ -2,7 +2,7 @@
 
 from invalidation.changes import Edit
 from invalidation.changes import Settings as Set
-from invalidation.expected import AUDITS, COMPLETIONS, NOTHING, TABLES, below, without
+from invalidation.expected import COMPLETIONS, LABELS, NOTHING, SAMPLES, TABLES, below, without
 
 JUDGING = [
     Edit(
@@ -13,16 +13,16 @@ JUDGING = [
     Edit(
         "the audit's judge",
         Set({"judges/audit/seed": 1}),
-        {"audit_completions": 20, "audit_rollouts": 16, **TABLES},
+        {"audit_completions": 20, "audit_rollouts": 16, "audit_samples": 20, **TABLES},
     ),
     Edit("the second judge", Set({"judges/lower-bound/seed": 1}), {"audit_again": 20, **TABLES}),
     Edit("a judge that nobody asks", Set({"judges/other": {"provider": "rules"}}), NOTHING),
     Edit(
         "another judge for the audit",
         Set({"judges/other": {"provider": "rules"}, "audit/judge": "other"}),
-        {"audit_completions": 20, "audit_rollouts": 16, **TABLES},
+        {"audit_completions": 20, "audit_rollouts": 16, "audit_samples": 20, **TABLES},
     ),
-    Edit("the label set", Set({"audit/labels": "five"}), AUDITS | TABLES),
+    Edit("the label set", Set({"audit/labels": "five"}), LABELS | TABLES),
     Edit(
         "which completions are audited",
         Set({"audit/decoding": "shipped"}),
@@ -52,7 +52,7 @@ JUDGING = [
     Edit(
         "length of the held-out answers",
         Set({"generate/sets/heldout/max_new_tokens": 25}),
-        COMPLETIONS | TABLES,
+        COMPLETIONS | SAMPLES | TABLES,
     ),
     Edit(
         "length of one utility set",
@@ -63,6 +63,28 @@ JUDGING = [
         "sets that are generated twice",
         Set({"generate/shipped_penalty": ["heldout"]}),
         COMPLETIONS | TABLES,
+    ),
+    Edit(
+        "the engine",
+        Set({"generate/backend": "vllm"}),
+        {"generate_base_rows": 1} | COMPLETIONS | SAMPLES | TABLES,
+    ),
+    Edit("more samples", Set({"sampled_audit/samples": 64}), SAMPLES | TABLES),
+    Edit("their temperature", Set({"sampled_audit/temperature": 0.7}), SAMPLES | TABLES),
+    Edit(
+        "who labels the samples",
+        Set({"sampled_audit/judge": "lower-bound"}),
+        {"audit_samples": 20, **TABLES},
+    ),
+    Edit(
+        "one more judge of some of the samples",
+        Set({"sampled_audit/opinions": [{"judge": "lower-bound", "where": {"init": "warm"}}]}),
+        {"audit_samples": 8, **TABLES},
+    ),
+    Edit(
+        "no samples any more",
+        Set({"sampled_audit/enabled": False}),
+        without(TABLES, "build_leak_at_k_table", "build_sampled_audit_table", "plot_leak_at_k"),
     ),
     Edit(
         "rows of one likelihood set",

@@ -20,7 +20,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "max_missing_share": 0.2,
         "vllm_memory_share": 0.4,
     },
-    "generate": {"batch_size": 8},
+    "generate": {"batch_size": 8, "python": "/opt/vllm/bin/python", "vllm_memory_share": 0.5},
     "likelihood": {"batch_size": 8},
     "broad_answers": {"max_missing_share": 0.4},
     "audit": {"max_missing_share": 0.2},

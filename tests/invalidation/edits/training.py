@@ -7,6 +7,7 @@ from invalidation.expected import (
     DETECTOR_AGAIN,
     EVERYTHING,
     NOTHING,
+    SAMPLES,
     TABLES,
     below,
     without,
@@ -37,7 +38,7 @@ TRAINING = [
     Edit(
         "seed of the split",
         Set({"split/seed": 43}),
-        {"split_target": 2, "write_broad_answers": 2} | TRAINED_AGAIN | COMPLETIONS,
+        {"split_target": 2, "write_broad_answers": 2} | TRAINED_AGAIN | COMPLETIONS | SAMPLES,
     ),
     Edit(
         "seed of the broad answers",

@@ -98,6 +98,21 @@ def evaluations(cells: Sequence[Cell]) -> list[Evaluation]:
     return list(dict.fromkeys(_evaluations(cells)))
 
 
+def sizes(cells: Sequence[Cell]) -> list[str]:
+    """The sizes of the cells, each once, in their order."""
+    return list(dict.fromkeys(cell.size for cell in cells))
+
+
+def is_meant(evaluation: Evaluation, where: Mapping[str, Any]) -> bool:
+    """Whether an evaluation agrees with every key of `where`.
+
+    Keys: kind, size, target, init, reward, seed. A key that its policy does not have, such as the
+    reward of a base model, agrees with nothing.
+    """
+    facts = {**parse_policy(evaluation.policy), "target": evaluation.target}
+    return all(key in facts and facts[key] == value for key, value in where.items())
+
+
 def _evaluations(cells: Sequence[Cell]) -> Iterator[Evaluation]:
     for cell in cells:
         yield Evaluation(base_policy(cell.size), cell.target)

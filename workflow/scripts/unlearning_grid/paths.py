@@ -25,6 +25,16 @@ def opinion_stage(judge: str, replicate: int | str) -> str:
     return f"opinions/{judge}/r{replicate}"
 
 
+def sampled_stage(judge: str) -> str:
+    """Stage name of a judge's labels of sampled completions, for `stage_dir`."""
+    return f"sampled/{judge}"
+
+
+def base_rows_dir(size: str) -> Path:
+    """Folder of what one start of the engine made for a base model on all targets."""
+    return RESULTS / "base_rows" / size
+
+
 def prompts_dir(size: str, target: str) -> Path:
     """Folder of RWKU's sets as one size is asked them about a target."""
     return RESULTS / "prompts" / size / "on" / target

@@ -23,8 +23,8 @@ def label(job: Job, rows: Any) -> tuple[Any, dict[str, Any]]:
     detector, judge, judge_entry, judge_prompt and replicate; refusal_by_detector (the label
     `refusal` repeats the detector); gold_recall_whole and gold_recall_part (judge.base).
 
-    Settings: judge, labels, replicate, subject, detector, max_missing_share. Inputs: knowledge (a
-    judge by rules), detector (a trained one).
+    Settings: judge, labels, replicate, subject, detector (null: none, and its columns are missing),
+    max_missing_share. Inputs: knowledge (a judge by rules), detector (a trained one).
     Raises UserError when more verdicts failed than max_missing_share allows.
     """
     import pandas as pd
@@ -32,7 +32,10 @@ def label(job: Job, rows: Any) -> tuple[Any, dict[str, Any]]:
     settings, block = job.settings, job.settings["judge"]
     texts = rows["completion"].tolist()
     pairs = list(zip(rows["prompt"].tolist(), texts, strict=True))
-    probabilities = load_detector(job, settings["detector"]).probabilities(texts)
+    detector = settings["detector"]
+    probabilities: Sequence[float | None] = [None] * len(texts)
+    if detector is not None:
+        probabilities = load_detector(job, detector).probabilities(texts)
     judge = make_judge(job, block, settings["subject"], settings["replicate"])
     _tell_progress(job, judge)
     verdicts = judge.audit(pairs, LABEL_SETS[settings["labels"]], probabilities)
@@ -41,8 +44,8 @@ def label(job: Job, rows: Any) -> tuple[Any, dict[str, Any]]:
     labelled = rows.assign(
         **label_columns(verdicts),
         degenerate=[degenerate(text) for text in texts],
-        refusal_probability=probabilities,
-        detector=settings["detector"]["name"],
+        refusal_probability=pd.Series(probabilities, index=rows.index, dtype="float64"),
+        detector=None if detector is None else detector["name"],
         judge=judge_name(block),
         judge_prompt=prompt_name(block),
         replicate=settings["replicate"],

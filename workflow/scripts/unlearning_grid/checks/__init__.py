@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from unlearning_grid.checks import judges, wording
+from unlearning_grid.checks import judges, sampled, wording
 from unlearning_grid.checks.words import one_of, variables
 from unlearning_grid.config import Config
 from unlearning_grid.errors import UserError
@@ -23,6 +23,8 @@ def problems(config: Config) -> Iterator[str]:
     yield from _data(config)
     yield from wording.problems(config)
     yield from _audit(config)
+    yield from _generate(config)
+    yield from sampled.problems(config)
     yield from judges.problems(config)
     yield from _detector(config)
     yield from _term_weights(config)
@@ -237,6 +239,19 @@ def _audit(config: Config) -> Iterator[str]:
     twice = config["generate"]["shipped_penalty"]
     if config["audit"]["decoding"] == "shipped" and "heldout" not in twice:
         yield "audit.decoding: shipped needs heldout in generate.shipped_penalty; add it."
+
+
+def _generate(config: Config) -> Iterator[str]:
+    block = config["generate"]
+    if block["backend"] != "vllm" or block["python"] is None:
+        return
+    unset = list(variables("generate.python", block["python"]))
+    yield from unset
+    if not unset and not config.file(block["python"]).is_file():
+        yield (
+            f'generate.python: no file "{block["python"]}"; make it with `make vllm`, or leave it '
+            "out and run with --sdm conda."
+        )
 
 
 def _warmup(config: Config) -> Iterator[str]:

@@ -50,6 +50,7 @@ def _uses(config: Config) -> Iterator[Use]:
         key = "terminal_audit.judge" if terminal["judge"] else "terminal_audit.labels"
         labels = LABEL_SETS[terminal["labels"] or audit["labels"]]
         yield key, terminal["judge"] or audit["judge"], labels
+    yield from _uses_of_samples(config, fields)
     if uses_rubric(config):
         yield "rewards.r2-rubric.judge", config["rewards"]["r2-rubric"]["judge"], RUBRIC
     for name, block in config["rewards"].items():
@@ -58,6 +59,16 @@ def _uses(config: Config) -> Iterator[Use]:
     warm = "warm" in config["grid"]["inits"] and config["warmup"]["objective"] == "broad"
     if warm and config["broad_answers"]["provider"] == "api":
         yield "broad_answers.judge", config["broad_answers"]["judge"], ()
+
+
+def _uses_of_samples(config: Config, fields: tuple[str, ...]) -> Iterator[Use]:
+    block = config["sampled_audit"]
+    if not block["enabled"]:
+        return
+    if block["judge"]:
+        yield "sampled_audit.judge", block["judge"], fields
+    for number, opinion in enumerate(block["opinions"]):
+        yield f"sampled_audit.opinions.{number}.judge", opinion["judge"], fields
 
 
 def _prompt(config: Config, name: str, uses: Iterable[Use]) -> Iterator[str]:

@@ -5,15 +5,19 @@ from unlearning_grid.errors import UserError
 # What vLLM and torch say -> what to do, first match.
 CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
+        (
+            "requested memory for kv (-",
+            "No available memory for the cache",
+            "is larger than the available KV cache",
+        ),
+        "memory: with generate.vllm_memory_share {share:.3f} of the device the weights leave too "
+        "little for one prompt and completion of {longest} tokens; raise it, or lower "
+        "generate.sets.*.max_new_tokens",
+    ),
+    (
         ("is less than desired", "less than requested memory"),
         "memory: less is free than generate.vllm_memory_share ({share:.2f} of the device, its part "
         "with gpu_share) asks for; lower it, or see what else runs there",
-    ),
-    (
-        ("No available memory for the cache", "is larger than the available KV cache"),
-        "memory: with generate.vllm_memory_share {share:.2f} of the device the weights leave too "
-        "little for one prompt and completion of {longest} tokens; raise it, or lower "
-        "generate.sets.*.max_new_tokens",
     ),
     (
         ("out of memory", "can't allocate memory", "not enough memory"),

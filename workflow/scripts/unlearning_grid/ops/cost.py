@@ -22,7 +22,8 @@ from unlearning_grid.ops.standing import matches, tables
 from unlearning_grid.runtime import meter
 from unlearning_grid.runtime.attempts import FINISHED, KILLED, RUNNING
 from unlearning_grid.spec.plan import planned
-from unlearning_grid.spec.stages import STAGES, Specs
+from unlearning_grid.spec.rules import STAGES
+from unlearning_grid.spec.stages import Specs
 
 COUNTS = ("sent", "cached", "failed", "input_tokens", "output_tokens", "reasoning_tokens")
 CSV: tuple[str, ...] = (

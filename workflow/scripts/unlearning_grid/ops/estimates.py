@@ -94,6 +94,8 @@ class Assumptions:
         entry = (self.demo.get(name) if built else None) or self.rules.get(name)
         if entry is None:
             return None
+        if "collect" in entry and self._is_made(cell):
+            return Estimate(entry["collect"], entry["collect"] * entry.get("gpus", 0), ASSUMED)
         each = entry["seconds"]
         if isinstance(each, Mapping):
             if size not in each:
@@ -102,9 +104,16 @@ class Assumptions:
         seconds = entry.get("start", 0) + each * self._number(entry["per"], rule, cell)
         return Estimate(seconds, seconds * entry.get("gpus", 0), ASSUMED)
 
+    def _is_made(self, cell: Mapping[str, Any]) -> bool:
+        """Whether generate_base_rows makes the rows of an evaluation before."""
+        shared = self.config["generate"]["backend"] == "vllm"
+        return shared and str(cell.get("policy")).startswith("base/")
+
     def _number(self, per: str, rule: str, cell: Mapping[str, Any]) -> int:
         if per == "rollout":
             return self.asking.rollouts
+        if per == "target":
+            return len(self.config["grid"]["targets"])
         if per == "step":
             return self.asking.warmup_steps(cell["target"])
         if per == "request":

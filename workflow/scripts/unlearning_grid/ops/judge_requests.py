@@ -129,12 +129,20 @@ class Asking:
         length = self.config["grpo"]["max_new_tokens"]
         return self._verdicts(block["judge"] or audit["judge"], labels, number, length)
 
-    def _heldout(self, judge: str, cell: Mapping[str, Any], limit: int | None = None) -> Requests:
+    def _audit_samples(self, cell: Mapping[str, Any]) -> Requests | None:
+        block = self.config["sampled_audit"]
+        each = block["samples"] + 1  # and the greedy completion
+        return self._heldout(cell["judge"], cell, block["max_prompts"], each)
+
+    def _heldout(
+        self, judge: str, cell: Mapping[str, Any], limit: int | None = None, each: int = 1
+    ) -> Requests:
+        """Requests about `each` completions of every held-out prompt, of the first `limit` ones."""
         block = self.config["generate"]["sets"]["heldout"]
         limits = [n for n in (block["max_prompts"], limit) if n is not None]
         number = min([self.split(cell["target"])["heldout"], *limits])
         labels = LABEL_SETS[self.config["audit"]["labels"]]
-        return self._verdicts(judge, labels, number, block["max_new_tokens"])
+        return self._verdicts(judge, labels, number * each, block["max_new_tokens"])
 
     def _rubric(self, reward: str, number: int, length: int) -> Requests | None:
         if "judge" not in rewards.load(reward).needs:

@@ -44,7 +44,8 @@ from unlearning_grid.ops.standing import (
 )
 from unlearning_grid.ops.why import named, report, why
 from unlearning_grid.paths import data_dir
-from unlearning_grid.spec.stages import STAGES, Specs
+from unlearning_grid.spec.rules import STAGES
+from unlearning_grid.spec.stages import Specs
 from unlearning_grid.tables.results import CURRENT, FAILED, Results
 
 MARKS = {MEASURED: "m", ASSUMED: "a", None: "?"}

@@ -11,7 +11,8 @@ from unlearning_grid.ops.workers import Worker, workers
 from unlearning_grid.paths import RESULTS
 from unlearning_grid.runtime.atomic import read_json
 from unlearning_grid.spec.plan import planned
-from unlearning_grid.spec.stages import STAGES, Specs
+from unlearning_grid.spec.rules import STAGES
+from unlearning_grid.spec.stages import Specs
 from unlearning_grid.tables.results import CURRENT, FAILED, Results
 
 DONE, NO_LEARNING, RUNNING = "done", "no-learning", "running"

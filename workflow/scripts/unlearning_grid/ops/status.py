@@ -33,8 +33,10 @@ from unlearning_grid.tables.results import FAILED
 COLUMNS = {
     "trained": ("train_warmup", "train_grpo"),
     "completions": ("generate_completions",),
+    "samples": ("sample_completions",),
     "likelihoods": ("score_likelihoods",),
     "audit": ("audit_completions",),
+    "sampled": ("audit_samples",),
     "terminal": ("audit_rollouts",),
     "rwku": ("evaluate_rwku",),
     "opinions": ("audit_again",),

@@ -27,9 +27,12 @@ OPERATIONAL: dict[str, tuple[str, ...]] = {
         "reward.judge.key_variable",
     ),
     "generate_completions": ("batch_size", "python", "vllm_memory_share"),
+    "generate_base_rows": ("batch_size", "python", "vllm_memory_share"),
+    "sample_completions": ("batch_size", "python", "vllm_memory_share"),
     "score_likelihoods": ("batch_size",),
     "audit_completions": ("max_missing_share", "judge.key_variable"),
     "audit_again": ("max_missing_share", "judge.key_variable"),
+    "audit_samples": ("max_missing_share", "judge.key_variable"),
     "audit_rollouts": ("max_missing_share", "judge.key_variable"),
     "write_plan": ("config",),  # the plan's digest says all that a table depends on
 }

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from unlearning_grid.grid import evaluations, parse_policy, warmups
+from unlearning_grid.grid import evaluations, is_meant, parse_policy, sizes, warmups
 from unlearning_grid.paths import (
     REFUSAL_DETECTORS,
     RESULTS,
+    base_rows_dir,
     data_dir,
     opinion_stage,
     policy_dir,
     prompts_dir,
+    sampled_stage,
     stage_dir,
 )
 from unlearning_grid.rewards import registry as rewards
@@ -40,12 +42,40 @@ def planned(specs: "Specs") -> Iterator[tuple[str, str, dict[str, Any]]]:
         for cell in cells:
             folder = _at(stage_dir("terminal", cell.policy, cell.target))
             yield folder, "audit_rollouts", {"policy": cell.policy, "target": cell.target}
+    if specs.shares_base_engine:
+        for size in sizes(cells):
+            yield _at(base_rows_dir(size)), "generate_base_rows", {"size": size}
     for item in evaluations(cells):
         for stage, rule in EVALUATION_STAGES.items():
             yield _at(stage_dir(stage, item.policy, item.target)), rule, dict(vars(item))
         for opinion in opinions(specs.config):
             folder = _at(stage_dir(opinion_stage(**opinion), item.policy, item.target))
             yield folder, "audit_again", {**opinion, **vars(item)}
+        if specs.config["sampled_audit"]["enabled"]:
+            folder = _at(stage_dir("samples", item.policy, item.target))
+            yield folder, "sample_completions", dict(vars(item))
+    for audit in sampled_audits(specs.config):
+        folder = _at(stage_dir(sampled_stage(audit["judge"]), audit["policy"], audit["target"]))
+        yield folder, "audit_samples", audit
+
+
+def sampled_audits(config: Any) -> list[dict[str, str]]:
+    """Who labels which evaluation's samples: {"judge", "policy", "target"}, each once.
+
+    One judge labels all; every entry of `opinions` labels those that it names.
+    """
+    block = config["sampled_audit"]
+    if not block["enabled"]:
+        return []
+    first = block["judge"] or config["audit"]["judge"]
+    rules: list[Any] = [{"judge": first, "where": {}}, *block["opinions"]]
+    found = [
+        {"judge": rule["judge"], **vars(item)}
+        for rule in rules
+        for item in evaluations(config.cells)
+        if is_meant(item, rule["where"])
+    ]
+    return [dict(one) for one in dict.fromkeys(tuple(audit.items()) for audit in found)]
 
 
 def opinions(config: Any) -> list[dict[str, str]]:
@@ -91,6 +121,7 @@ def build_plan(specs: "Specs") -> dict[str, Any]:
     """What the grid should hold.
 
     {"name", "cells": [facts], "evaluations": [facts], "opinions": [{"judge", "replicate"}],
+    "sampled_audits": [{"judge", "policy", "target"}], "samples": of each prompt there,
     "expected": {folder: spec digest}}.
     """
     cells = specs.config.cells
@@ -99,6 +130,8 @@ def build_plan(specs: "Specs") -> dict[str, Any]:
         "cells": [vars(cell) | {"policy": cell.policy, "warmup": cell.warmup} for cell in cells],
         "evaluations": [dict(vars(item)) for item in evaluations(cells)],
         "opinions": opinions(specs.config),
+        "sampled_audits": sampled_audits(specs.config),
+        "samples": specs.config["sampled_audit"]["samples"],
         "expected": {folder: specs.digest(rule, **cell) for folder, rule, cell in planned(specs)},
     }
 

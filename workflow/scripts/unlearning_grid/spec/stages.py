@@ -17,71 +17,27 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from unlearning_grid.checks import BENCHMARK, PROBES
 from unlearning_grid.checks.served import served_name
 from unlearning_grid.config import Config
 from unlearning_grid.generate.registry import BACKENDS
-from unlearning_grid.grid import parse_policy
+from unlearning_grid.grid import base_policy, evaluations, parse_policy
 from unlearning_grid.judge.registry import JUDGES
 from unlearning_grid.rewards import registry as rewards
 from unlearning_grid.spec.canonical import canonical, digest, digest_text
 from unlearning_grid.spec.code import code_digest
 from unlearning_grid.spec.environment import env_digest
 from unlearning_grid.spec.operations import divide
-from unlearning_grid.spec.sources import model_facts, rows_facts
-
-# rule -> (root modules of its code digest, environment file)
-STAGES: dict[str, tuple[tuple[str, ...], str]] = {
-    "build_demo_world": (("data.world.build",), "train"),
-    "load_rows": (("data.load",), "train"),
-    "write_knowledge": (("data.known",), "train"),
-    "split_target": (("data.split",), "train"),
-    "train_refusal_detector": (("models.detector_training",), "train"),
-    "write_broad_answers": (("data.broad",), "train"),
-    "train_warmup": (("train.warmup",), "train"),
-    "train_grpo": (("train.grpo",), "train"),
-    "render_rwku": (("rwku.prompts",), "train"),
-    "generate_completions": (("generate.greedy",), "train"),
-    "score_likelihoods": (("rwku.likelihood",), "train"),
-    "audit_completions": (("audit.heldout",), "train"),
-    "audit_again": (("audit.heldout",), "train"),
-    "audit_rollouts": (("audit.terminal",), "train"),
-    "evaluate_refusal_detectors": (("models.detector_check",), "train"),
-    "weigh_terms": (("models.term_weights",), "train"),
-    "evaluate_rwku": (("rwku.score",), "analysis"),
-    "write_plan": (("tables.plan",), "analysis"),
-    "build_partial": (("tables.partial",), "analysis"),
-    "build_cells_table": (("tables.cells",), "analysis"),
-    "build_training_table": (("tables.training",), "analysis"),
-    "build_heldout_audit_table": (("tables.heldout",), "analysis"),
-    "build_terminal_audit_table": (("tables.terminal",), "analysis"),
-    "build_judge_agreement_table": (("tables.agreement",), "analysis"),
-    "build_rwku_core_table": (("tables.rwku_core",), "analysis"),
-    "build_rwku_utility_table": (("tables.rwku_utility",), "analysis"),
-    "build_rwku_types_table": (("tables.rwku_types",), "analysis"),
-    "plot_training_dynamics": (("tables.dynamics",), "analysis"),
-}
-
-ENGINE_STAGES = ("generate_completions", "sample_completions")
-DETECTOR_MODULE = "models.detector"
-SENTENCES = "resources/refusal_sentences.yaml"
-RULES_JUDGE = ("provider", "knowledge", "error_rate", "seed")
-REMOTE_JUDGE = (
-    "provider",
-    "api",
-    "structured",
-    "model",
-    "base_url",
-    "key_variable",
-    "effort",
-    "temperature",
-    "max_output_tokens",
+from unlearning_grid.spec.rules import (
+    DETECTOR_MODULE,
+    ENGINE_SETTINGS,
+    ENGINE_STAGES,
+    PARTS,
+    REMOTE_JUDGE,
+    RULES_JUDGE,
+    SENTENCES,
+    STAGES,
 )
-PARTS = {
-    "questions": lambda split: (split["source_config"],),
-    "probes": lambda _split: PROBES,
-    "benchmark": lambda _split: BENCHMARK,
-}
+from unlearning_grid.spec.sources import model_facts, rows_facts
 
 
 class Specs:
@@ -116,6 +72,11 @@ class Specs:
             "code": _code(roots + tuple(modules)),
             "env": env_digest(self.environment(stage), self.config.root),
         }
+
+    @property
+    def shares_base_engine(self) -> bool:
+        """Whether base models complete all targets' prompts in one start of the engine."""
+        return self.config["generate"]["backend"] == "vllm"
 
     def environment(self, stage: str) -> str:
         """Name of the file in envs/ that a stage runs in."""
@@ -212,6 +173,32 @@ class Specs:
         model = model_facts(self.config, parse_policy(policy)["size"])
         return {**self.config["generate"], "model": model}, [self._backend_module()]
 
+    def _sample_completions(self, policy: str, target: str) -> tuple[dict[str, Any], list[str]]:
+        engine, asked = self.config["generate"], self.config["sampled_audit"]
+        return {
+            "model": model_facts(self.config, parse_policy(policy)["size"]),
+            **{key: engine[key] for key in ENGINE_SETTINGS},
+            **{key: asked[key] for key in ("samples", "temperature", "top_p", "seed")},
+            "max_prompts": asked["max_prompts"],
+            "max_new_tokens": engine["sets"]["heldout"]["max_new_tokens"],
+        }, [self._backend_module()]
+
+    def _generate_base_rows(self, size: str) -> tuple[dict[str, Any], list[str]]:
+        """The specs of what it makes rows for, less their cells: those find them under these."""
+        policy = base_policy(size)
+        targets = [one.target for one in evaluations(self.config.cells) if one.policy == policy]
+        one = {"policy": policy, "target": targets[0]}
+        made = {"completions": self.spec("generate_completions", **one)}
+        if self.config["sampled_audit"]["enabled"]:
+            made["samples"] = self.spec("sample_completions", **one)
+        kept = ("settings", "code", "env")
+        return {
+            "policy": policy,
+            "targets": targets,
+            "stages": {stage: {key: spec[key] for key in kept} for stage, spec in made.items()},
+            **{key: self.config["generate"][key] for key in ENGINE_SETTINGS},
+        }, [self._backend_module()]
+
     def _backend_module(self) -> str:
         return BACKENDS[self.config["generate"]["backend"]].partition(":")[0]
 
@@ -238,6 +225,14 @@ class Specs:
         del settings["max_prompts"], settings["decoding"]
         settings["labels"] = block["labels"] or settings["labels"]
         return {**settings, "rollouts": block["rollouts"]}, modules
+
+    def _audit_samples(
+        self, judge: str, policy: str, target: str
+    ) -> tuple[dict[str, Any], list[str]]:
+        settings, modules = self._audit(judge, target)
+        del settings["decoding"]
+        settings["max_prompts"] = self.config["sampled_audit"]["max_prompts"]
+        return {**settings, "detector": None}, modules
 
     def _audit(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
         judge = self.judge(name)
@@ -289,11 +284,14 @@ class Specs:
     _build_training_table = _table
     _build_heldout_audit_table = _table
     _build_terminal_audit_table = _table
+    _build_leak_at_k_table = _table
+    _build_sampled_audit_table = _table
     _build_judge_agreement_table = _table
     _build_rwku_core_table = _table
     _build_rwku_utility_table = _table
     _build_rwku_types_table = _table
     _plot_training_dynamics = _table
+    _plot_leak_at_k = _table
 
     # Slices.
 

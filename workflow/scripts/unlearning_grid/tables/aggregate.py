@@ -12,7 +12,8 @@ ORDER = {"base": 0, "warmup": 1, "grpo": 2}
 INSTRUMENTS = ("judge", "judge_prompt", "reward_judge", "detector", "convention")
 MEANS = ("gold_recall_whole", "gold_recall_part")
 WARNINGS = ("judged_by_own_reward",)
-COUNTED = ("missing", "failed_verdicts", "rows")
+MEDIANS = ("greedy",)
+COUNTED = ("missing", "missing_verdicts", "failed_verdicts", "rows", "clean_greedy_leaks_sampled")
 STATUSES = ("learned", "no-learning", "failed", "not-run")
 
 
@@ -69,6 +70,7 @@ def over_targets(frame: Any, results: Results, by: Sequence[str] = ("metric",)) 
                     "population": population,
                     "direction": part["direction"].iloc[0],
                     **summarise(values),
+                    **{name: _median(kept, name) for name in MEDIANS if name in part},
                     **{name: int(kept[name].sum()) for name in COUNTED if name in part},
                     **{name: _instrument(kept, name) for name in instruments if name in part},
                     **{name: _any(kept, name) for name in WARNINGS if name in part},
@@ -94,6 +96,12 @@ def _mean(part: Any, name: str) -> float | None:
     """Mean over the group's evaluations; None where it is known for none."""
     known = part[name].dropna()
     return float(known.mean()) if len(known) else None
+
+
+def _median(part: Any, name: str) -> float | None:
+    """Median over targets of a second value, seeds averaged first; None where all are missing."""
+    known = part.dropna(subset=[name]).groupby("target")[name].mean().tolist()
+    return summarise(known)["median"]
 
 
 def _any(part: Any, name: str) -> bool | None:

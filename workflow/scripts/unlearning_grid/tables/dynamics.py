@@ -5,6 +5,7 @@ from typing import Any
 
 from unlearning_grid.paths import policy_dir
 from unlearning_grid.runtime.job import Job
+from unlearning_grid.tables.colours import colours
 from unlearning_grid.tables.results import CURRENT, Results, open_results
 
 PANELS = {
@@ -13,14 +14,6 @@ PANELS = {
     "kl": "KL to reference\n(nats per token)",
     "completions/mean_length": "completion length\n(tokens)",
 }
-# Okabe and Ito's colours, which stay apart for colour-blind readers.
-COLOURS = {
-    "r0-lex": "#0072B2",
-    "r1-antirefusal": "#E69F00",
-    "r2-rubric": "#009E73",
-    "r4-refusal": "#CC79A7",
-}
-OTHERS = ("#56B4E9", "#D55E00", "#F0E442", "#000000")
 
 
 def plot(job: Job) -> dict[str, Any]:
@@ -67,12 +60,13 @@ def draw(points: Any, png: Path, pdf: Path) -> None:
         squeeze=False,
         layout="constrained",
     )
+    colour_of = colours(points["reward"])
     for row, block in enumerate(blocks):
         for column, (name, title) in enumerate(PANELS.items()):
             axis = axes[row][column]
             if block is not None:
                 kept = (points["size"] == block[0]) & (points["init"] == block[1])
-                _panel(axis, points[kept & (points["name"] == name)])
+                _panel(axis, points[kept & (points["name"] == name)], colour_of)
                 if column == 0:
                     axis.set_ylabel(f"{block[0]}, {block[1]}")
             if row == 0:
@@ -90,10 +84,9 @@ def draw(points: Any, png: Path, pdf: Path) -> None:
     plt.close(figure)
 
 
-def _panel(axis: Any, points: Any) -> None:
-    spare = iter(OTHERS)
+def _panel(axis: Any, points: Any, colour_of: dict[str, str]) -> None:
     for reward, line in points.groupby("reward"):
-        colour = COLOURS.get(str(reward)) or next(spare, "#000000")
+        colour = colour_of[str(reward)]
         runs = line["n"].max()
         axis.plot(line["step"], line["mean"], color=colour, label=f"{reward} (n = {runs})", lw=1.4)
         band = line[line["n"] > 1]

@@ -9,10 +9,14 @@ from unlearning_grid.tables.cells import cells_table
 from unlearning_grid.tables.dynamics import draw, dynamics_points
 from unlearning_grid.tables.files import write_table
 from unlearning_grid.tables.heldout import heldout_tables
+from unlearning_grid.tables.leak import has_sampled_audits, leak_tables
+from unlearning_grid.tables.leak_figure import draw as draw_leaks
+from unlearning_grid.tables.leak_figure import leak_points
 from unlearning_grid.tables.results import CURRENT, Results, open_results
 from unlearning_grid.tables.rwku_core import rwku_core_tables
 from unlearning_grid.tables.rwku_types import rwku_types_tables
 from unlearning_grid.tables.rwku_utility import rwku_utility_tables
+from unlearning_grid.tables.sampled import sampled_tables
 from unlearning_grid.tables.terminal import has_terminal_audits, terminal_tables
 from unlearning_grid.tables.training import training_table
 
@@ -20,12 +24,13 @@ from unlearning_grid.tables.training import training_table
 def build(job: Job) -> dict[str, Any]:
     """Write "tables" and "figures", two folders with the names of the complete ones."""
     results = open_results(job.inputs["plan"], strict=False)
-    cells = cells_table(results)
+    cells, sampled = cells_table(results), has_sampled_audits(results)
     frames = {
         "cells": cells,
         "training": training_table(results),
         **heldout_tables(results),
         **(terminal_tables(results) if has_terminal_audits(results) else {}),
+        **({**leak_tables(results), **sampled_tables(results)} if sampled else {}),
         "judge_agreement": agreement_table(results),
         **rwku_core_tables(results),
         **rwku_utility_tables(results),
@@ -41,6 +46,10 @@ def build(job: Job) -> dict[str, Any]:
     points = dynamics_points(results)
     points.to_csv(figures / "training_dynamics.csv", index=False, float_format="%.6g")
     draw(points, figures / "training_dynamics.png", figures / "training_dynamics.pdf")
+    if sampled:
+        points = leak_points(results)
+        points.to_csv(figures / "leak_at_k.csv", index=False, float_format="%.6g")
+        draw_leaks(points, figures / "leak_at_k.png", figures / "leak_at_k.pdf")
     return {"cells": len(cells), **cells["status"].value_counts().sort_index().to_dict()}
 
 

@@ -1,0 +1,1 @@
+"""Pure measures of what a reward selected, beyond the study's own."""
