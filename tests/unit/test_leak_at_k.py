@@ -67,7 +67,7 @@ def test_it_grows_with_k_and_with_leaks_between_0_and_1(n: int, data: st.DataObj
 def test_planted_leak_rates_are_recovered(k: int) -> None:
     """Prompts leak at rates of their own; k draws of one leak with chance 1 - (1 - p)^k."""
     generator, n = random.Random(7), 32
-    rates = [generator.betavariate(0.3, 3.0) for _ in range(2000)]
+    rates = [generator.betavariate(0.3, 3.0) for _ in range(4000)]
     errors = []
     for p in rates:
         c = sum(generator.random() < p for _ in range(n))

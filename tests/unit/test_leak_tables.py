@@ -177,7 +177,11 @@ def test_two_judges_stay_apart_and_the_second_sees_its_part_only() -> None:
     table = leak_tables(planned(tree, *audits, second))["leak_at_k"]
     facts = {"population": "learned", "event": "semantic", "k": 1}
     first, other = (row(table, judge_entry=name, **facts) for name in ("audit", "paid"))
-    assert (first["n"], first["median"], first["judge"]) == (2, pytest.approx(AT[1]), "rules:oracle")
+    assert (first["n"], first["median"], first["judge"]) == (
+        2,
+        pytest.approx(AT[1]),
+        "rules:oracle",
+    )
     assert (other["n"], other["median"], other["judge"]) == (1, 1.0, "openai:m")
 
 

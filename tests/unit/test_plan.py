@@ -62,13 +62,15 @@ def test_requests_of_the_papers_jobs(specs):
         # 13 prompts, 8 samples each
         ("train_warmup", ""): ("reward", 1664),
         ("audit_completions", ""): ("audit", 60),
+        # 32 samples and a greedy completion of each of 60 prompts, where a judge is paid for them
+        ("audit_samples", ""): ("audit", 1980),
         # 5 rollouts of 64 completions
         ("audit_rollouts", ""): ("audit", 320),
         # 24 + 13 questions, 4 draws each at most
         ("write_broad_answers", ""): ("teacher", 148),
     }
     for (rule, reward), expected in cases.items():
-        found = asking.of(rule, {**CELL, **HELDOUT, "reward": reward})
+        found = asking.of(rule, {**CELL, **HELDOUT, "reward": reward, "judge": "audit"})
         assert found is not None and (found.judge, found.number) == expected, rule
     for rule in ("evaluate_rwku", "generate_completions"):
         assert asking.of(rule, HELDOUT) is None
@@ -153,7 +155,7 @@ def test_the_papers_plan(tmp_path, capsys):
     assert main(["plan", "--config", str(PAPER), "--csv", str(tmp_path / "plan.csv")]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 100
-    assert "Snakemake counts 2392 jobs: these and `all`." in text
+    assert "Snakemake counts 3199 jobs: these and `all`." in text
     # (60 + 75 x 27) s x 80 cells = 46.3 h
     assert row(text, "train_grpo", "7b") == ["80", "80", "80", "-", "-", "-", "34.8", "46.3", "a"]
     assert row(text, "audit", "audit_completions")[:2] == ["400", "24000"]
@@ -163,21 +165,23 @@ def test_the_papers_plan(tmp_path, capsys):
     assert row(text, "teacher", "write_broad_answers")[:2] == ["10", "1480"]
     # 24,000 + 102,400 + 384,000 + 66,560 + 1,480
     lines = [line.split() for line in text.splitlines() if line.startswith("in all")]
-    assert [line[2] for line in lines] == ["2391", "578440"]
+    assert [line[2] for line in lines] == ["3198", "578440"]
     with open(tmp_path / "plan.csv", newline="") as handle:
         rows = list(csv.DictReader(handle))
-    assert sum(int(r["jobs"]) for r in rows) == 2391
+    assert sum(int(r["jobs"]) for r in rows) == 3198
     assert {r["source"] for r in rows} == {"assumed"}
 
 
 # GPU hours assumed for the paper's grid, in seconds: GRPO 80 x (960 + 1185 + 1635 + 2085), warm-up
-# 10 x (360 + 400 + 460 + 420), completions 100 x (90 + 100 + 120 + 150), likelihoods
-# 100 x (70 + 75 + 85 + 110): 469,200 + 16,400 + 46,000 + 34,000 = 565,600 s = 157.1 h.
+# 10 x (360 + 400 + 460 + 420), likelihoods 100 x (70 + 75 + 85 + 110); completions of warm-ups and
+# cells 90 x (75 + 77 + 82 + 80), samples 90 x (101 + 105 + 113 + 107), 20 for both of each of 40
+# base evaluations, whose rows take 4 x 60 + 10 x (56 + 62 + 75 + 67) together:
+# 469,200 + 16,400 + 34,000 + 28,260 + 38,340 + 1,600 + 2,840 = 590,640 s = 164.1 h.
 @pytest.mark.parametrize(
     "words, status, line",
     [
-        (["--gpu-hours", "158"], 0, "within the budget: 157.1 GPU hours, 158 allowed"),
-        (["--gpu-hours", "157"], 1, "above the budget: 157.1 GPU hours, 157 allowed"),
+        (["--gpu-hours", "165"], 0, "within the budget: 164.1 GPU hours, 165 allowed"),
+        (["--gpu-hours", "164"], 1, "above the budget: 164.1 GPU hours, 164 allowed"),
         (["--judge-usd", "5"], 1, "not known to be within the budget: 0.0 US dollars"),
     ],
 )
@@ -209,9 +213,9 @@ def test_an_unlisted_size_has_no_estimate_and_the_budget_is_not_known_to_hold(tm
     assert main(["plan", "--config", str(config), "--gpu-hours", "1000"]) == 1
     text = capsys.readouterr().out
     assert row(text, "train_grpo", "14b") == ["4", "4", "4", "-", "-", "-", "?", "?", "?"]
-    # 4 cells; completions and likelihoods of 4 cells and the base model
-    assert "+ and 14 jobs without an estimate" in text
-    assert "not known to be within the budget: 0.0 GPU hours or more, 1000 allowed; 14 jobs" in text
+    # 4 cells with completions and samples; likelihoods of these and the base model, and its rows
+    assert "+ and 18 jobs without an estimate" in text
+    assert "not known to be within the budget: 0.0 GPU hours or more, 1000 allowed; 18 jobs" in text
 
 
 def test_what_was_measured_here_comes_first(server, small, capsys):
@@ -308,8 +312,8 @@ def test_planning_takes_time_in_proportion(tmp_path):
 
     planned(1)  # reads the code once
     (few, short), (many, long) = planned(4), planned(32)
-    # 238 jobs a target, the check of the detectors and 10 tables
-    assert (few, many) == (4 * 238 + 11, 32 * 238 + 11)
+    # 318 jobs a target, the check of the detectors, 13 tables and the base rows of 4 sizes
+    assert (few, many) == (4 * 318 + 18, 32 * 318 + 18)
     assert long < 16 * short
 
 

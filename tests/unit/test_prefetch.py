@@ -157,6 +157,7 @@ def test_a_served_judge_and_an_encoder_are_needed_where_they_are_used() -> None:
     raw["term_weights"] = {"repo": "some/encoder", "revision": "e" * 40}
     served = {"provider": "openai", "model": "some/judge", "revision": "d" * 40}
     raw["judges"]["audit"] = {**served, "base_url": "cluster:one"}
+    raw["sampled_audit"]["judge"] = "lower-bound"
     raw["judges"]["audit"]["prompt_file"] = "config/prompts/reworded-v1/audit-six.txt"
     found = {(need.repo, need.revision): need for need in needs(Specs(load(raw)))}
     assert found["some/encoder", "e" * 40].key == "term_weights.repo"

@@ -74,7 +74,7 @@ def test_the_papers_grid_states_the_defaults() -> None:
         value: Any = raw
         for key in path.split("."):
             value = value.get(key) if isinstance(value, dict) else None
-        block = "properties" in schema
+        block = "properties" in schema or path.startswith("sampled_audit.")  # not the paper's
         if value is not None and "default" in schema and not block:
             assert value == schema["default"], path
             compared += 1

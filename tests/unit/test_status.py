@@ -185,8 +185,8 @@ def test_the_command_on_an_empty_folder(
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "Grid micro: 4 cells"
     assert shown[-3:] == [
-        "0 of 49 results done; 49 waiting",
-        "0 of 10 tables and figures are built from what is there",
+        "0 of 61 results done; 61 waiting",
+        "0 of 13 tables and figures are built from what is there",
         "Next: run the grid (`snakemake all` with your profile)",
     ]
     assert main(["status", "grpo/*/warm/*", "--cells", *words]) == 0

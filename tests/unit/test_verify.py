@@ -226,7 +226,7 @@ def test_the_command_on_a_complete_part(
         assert main(["verify", *words]) == 1
         shown = capsys.readouterr().out.splitlines()
         assert sum(line.startswith("    results/") for line in shown) == 5
-        assert "    … and 53 more (--all)" in shown
+        assert "    … and 68 more (--all)" in shown
 
 
 def _writes_json(job: Any) -> None:

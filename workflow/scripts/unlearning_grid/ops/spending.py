@@ -74,6 +74,8 @@ def size_of(folder: Path, policy: str | None) -> str:
     if policy:
         return parse_policy(policy)["size"]
     parts = folder.as_posix().split("/")
+    if len(parts) > 1 and parts[-2] == "base_rows":
+        return parts[-1]
     return parts[-3] if len(parts) > 3 and parts[-4] == "prompts" and parts[-2] == "on" else ""
 
 
