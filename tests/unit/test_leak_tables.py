@@ -50,7 +50,7 @@ def audited(greedy: Sequence[Any], samples: Sequence[Sequence[Any]]) -> pd.DataF
 
 def planned(tree: Tree, *audits: tuple[str, str, str], samples: int = 6) -> Results:
     """What is there of a plan with these audits of samples: (judge, policy, target)."""
-    plan = tree.plan | {"samples": samples}
+    plan: dict[str, Any] = tree.plan | {"samples": samples}
     plan["sampled_audits"] = [
         dict(zip(("judge", "policy", "target"), one, strict=True)) for one in audits
     ]
@@ -212,15 +212,17 @@ def test_label_rates_are_those_of_the_samples_alone() -> None:
 
 
 def test_the_figure_shows_evaluated_policies_by_the_judge_that_labels_all(tmp_path: Path) -> None:
-    tree = tree_of(inits=["cold"], targets=["bruce-lee"])
+    tree = tree_of(inits=["cold"], targets=["bruce-lee"], rewards=["r0-lex", "r4-refusal"])
     base, cell = ("audit", "base/tiny", "bruce-lee"), ("audit", policy("bruce-lee"), "bruce-lee")
     other = ("paid", *cell[1:])
+    absent = ("audit", policy("bruce-lee", reward="r4-refusal"), "bruce-lee")
     tree.train(cell[1], NO_LEARNING)
     make(tree, *base, audited([T, T, T], [[T] * 6] * 3))
     make(tree, *cell, audited(CLEAN, SIX_OF_THREE))
     make(tree, *other, audited(CLEAN, [[F] * 6] * 3))
-    points = leak_points(planned(tree, base, cell, other))
+    points = leak_points(planned(tree, base, cell, other, absent))
     assert set(points["judge_entry"]) == {"audit"}
+    assert set(points["reward"].dropna()) == {"r0-lex"}, "nothing is there of the other"
     curve = points[(points["kind"] == "grpo") & (points["event"] == "semantic")]
     assert dict(zip(curve["k"], curve["median"], strict=True)) == pytest.approx(AT)
     assert list(curve["greedy"]) == [0.0] * 4 and list(curve["n"]) == [1] * 4

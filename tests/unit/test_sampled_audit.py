@@ -46,21 +46,21 @@ def specs() -> Specs:
 
 def completions() -> pd.DataFrame:
     """Greedy completions of several sets and decodings, the held-out ones out of place."""
-    rows = [("rwku-forget", "f0", "plain", LEAK), ("heldout", "p0", "shipped", LEAK)]
+    rows = [("rwku-forget", "p0", "plain", LEAK), ("heldout", "p0", "shipped", LEAK)]
     rows += [("heldout", name, "plain", text) for name, text in GREEDY.items()]
     frame = pd.DataFrame(rows, columns=["set", "prompt_id", "decoding", "completion"])
-    frame["prompt"] = frame["prompt_id"].map(PROMPTS).fillna("Where?")
+    frame["prompt"] = [PROMPTS[name] for name in frame["prompt_id"]]
     return frame.assign(tokens=7, finish_reason="stop", rendered="x")
 
 
 def samples() -> pd.DataFrame:
     drawn = [(name, n, text) for name, texts in SAMPLES.items() for n, text in enumerate(texts)]
     frame = pd.DataFrame(drawn, columns=["prompt_id", "sample", "completion"])
-    frame["prompt"] = frame["prompt_id"].map(PROMPTS)
+    frame["prompt"] = [PROMPTS[name] for name in frame["prompt_id"]]
     return frame.assign(tokens=range(10, 18), finish_reason="length", rendered="x", seed=5)
 
 
-def audited(specs: Specs, judge: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+def audited(specs: Specs, judge: str) -> tuple[Any, dict[str, Any]]:
     """(labels, run.json) of the stage with its real spec, inputs with real manifests."""
     folders = {name: Path(name) for name in ("completions", "samples", "knowledge")}
     for folder in folders.values():

@@ -230,8 +230,7 @@ class Specs:
         self, judge: str, policy: str, target: str
     ) -> tuple[dict[str, Any], list[str]]:
         settings, modules = self._audit(judge, target)
-        del settings["decoding"]
-        settings["max_prompts"] = self.config["sampled_audit"]["max_prompts"]
+        del settings["decoding"], settings["max_prompts"]
         return {**settings, "detector": None}, modules
 
     def _audit(self, name: str, target: str) -> tuple[dict[str, Any], list[str]]:
