@@ -93,7 +93,7 @@ test-demo: demo
 test-slurm: $(VENV)/installed
 	$(BIN)/python -m pytest -m slurm tests/slurm
 
-test-vllm:
+test-vllm: .models/smollm2-135m-instruct/config.json
 	$(MAKE) vllm VLLM_ENV=envs/vllm-cpu.yaml
 	$(BIN)/python -m pytest -m vllm tests/vllm_tier
 

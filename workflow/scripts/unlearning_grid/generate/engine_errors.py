@@ -16,12 +16,12 @@ CAUSES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("is less than desired", "less than requested memory"),
-        "memory: less is free than generate.vllm_memory_share ({share:.2f} of the device, its part "
+        "memory: less is free than generate.vllm_memory_share ({share:.3f} of the device, its part "
         "with gpu_share) asks for; lower it, or see what else runs there",
     ),
     (
         ("out of memory", "can't allocate memory", "not enough memory"),
-        "memory: the weights do not fit; lower generate.vllm_memory_share ({share:.2f}) where "
+        "memory: the weights do not fit; lower generate.vllm_memory_share ({share:.3f}) where "
         "other jobs share the device, or give the job a larger one (gres in the profile)",
     ),
     (
