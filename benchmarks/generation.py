@@ -1,7 +1,7 @@
 """vLLM against transformers, an engine's start against its work, and engines shared and not.
 
     make benchmark-generation            writes docs/performance.md, on this machine
-    .venv-vllm/bin/python benchmarks/generation.py [MODEL_FOLDER] [--prompts 64] [--tokens 64]
+    .venv-vllm/bin/python benchmarks/generation.py [MODEL_FOLDER] [--prompts 64] [--tokens 32]
 
 One run, one model, the same prompts, greedy, in float32 on a CPU and bfloat16 on a GPU. Each line
 is a process of its own, so that no engine finds the memory or the caches of another. Completions
@@ -26,7 +26,7 @@ MODEL = ROOT / ".models" / "smollm2-135m-instruct"
 DOCUMENT = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- begin: benchmarks/generation.py -->", "<!-- end: benchmarks/generation.py -->"
 BATCHES = (4, 16, 64)
-ADAPTERS = 4
+ADAPTERS = 3
 RANK = 16
 QUESTIONS = (
     "Who is {}?",
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", type=Path, default=MODEL)
     parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=64, help="longest completion")
+    parser.add_argument("--tokens", type=int, default=32, help="longest completion")
     parser.add_argument("--write", action="store_true", help=f"into {DOCUMENT.name}")
     parser.add_argument("--measure", metavar="JSON", help="one measurement, for its own process")
     arguments = parser.parse_args()
@@ -68,19 +68,18 @@ def tables(arguments: argparse.Namespace, folder: Path) -> str:
         "tokens": arguments.tokens,
     }
     adapters = make_adapters(what["model"], folder)
-    runs = {
-        ("transformers", batch): child(what | {"backend": "transformers", "batch": batch})
-        for batch in BATCHES
-    }
-    runs["vllm", None] = child(what | {"backend": "vllm"})
-    yardstick = runs["transformers", BATCHES[0]]
-    lines = [machine(), "", f"{what_was_run(arguments, yardstick)}", "", *speed(runs), ""]
-    base = runs["vllm", None]
-    shared = child(what | {"backend": "vllm", "adapters": adapters})
-    single = [child(what | {"backend": "vllm", "adapters": [one]}) for one in adapters]
+    slow, fast, own = {"backend": "transformers"}, {"backend": "vllm"}, {"adapters": adapters[:1]}
+    base = [child(what | slow | {"batch": batch}) for batch in BATCHES] + [child(what | fast)]
+    shared = child(what | fast | {"adapters": adapters})
+    single = [child(what | fast | {"adapters": [one]}) for one in adapters]
+    adapted = [child(what | slow | own | {"batch": batch}) for batch in BATCHES] + [single[0]]
+    lines = [machine(), "", what_was_run(arguments, base[0])]
+    for name, runs in (("base model", base), ("with an adapter", adapted)):
+        lines += ["", *speed(name, runs)]
+    lines += [""]
     lines += ["| engine | start, s | completions, s | start's share of the wall |"]
     lines += ["| --- | ---: | ---: | ---: |"]
-    lines += [started("base model", [base])]
+    lines += [started("base model", [base[-1]])]
     lines += [started(f"{len(adapters)} adapters, one engine", [shared])]
     lines += [started(f"{len(adapters)} adapters, one engine each", single)]
     ratio = sum(wall(one) for one in single) / wall(shared)
@@ -93,21 +92,20 @@ def tables(arguments: argparse.Namespace, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def speed(runs: dict[Any, dict[str, Any]]) -> list[str]:
+def speed(name: str, runs: list[dict[str, Any]]) -> list[str]:
     """Tokens per second of each engine, and the ratio to what the authors' hold-out does."""
-    first = runs["transformers", BATCHES[0]]
     lines = [
-        "| engine | batch | tokens | seconds | tokens per second | against batch 4 |",
+        f"| {name} | batch | tokens | seconds | tokens per second | against batch 4 |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for (backend, batch), run in runs.items():
-        rate, yardstick = (r["counts"][0] / r["seconds"][0] for r in (run, first))
-        size = str(batch or "continuous")
+    engines = [("transformers", str(batch)) for batch in BATCHES] + [("vllm", "continuous")]
+    for (backend, size), run in zip(engines, runs, strict=True):
+        rate, yardstick = (r["counts"][0] / r["seconds"][0] for r in (run, runs[0]))
         lines.append(
             f"| {backend} | {size} | {run['counts'][0]} | {run['seconds'][0]:.1f} | {rate:.0f} "
             f"| {rate / yardstick:.2f} |"
         )
-    if len({run["counts"][0] for run in runs.values()}) > 1:
+    if len({run["counts"][0] for run in runs}) > 1:
         lines += ["", "The engines did NOT give the same number of tokens."]
     return lines
 

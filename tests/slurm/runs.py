@@ -24,10 +24,20 @@ PROFILE = ROOT / "profiles" / "slurm"
 SITE = ["--default-resources", "slurm_account=test", "slurm_partition=gpu"]
 SMALL = ["--slurm-init-seconds-before-status-checks", "3", "--set-threads", "train_grpo=1"]
 GRID = ["--configfile", str(ROOT / "config" / "micro.yaml")]
-STAGES = ("completions", "likelihoods", "audit", "opinions/lower-bound/r0", "terminal", "rwku")
+STAGES = (
+    "completions",
+    "samples",
+    "likelihoods",
+    "audit",
+    "opinions/lower-bound/r0",
+    "sampled/audit",
+    "terminal",
+    "rwku",
+)
 # The documented way to submit less: here a run's evaluations share a few jobs.
 EVALUATED_TOGETHER = [
     *("--groups", "generate_completions=scores", "score_likelihoods=scores"),
+    "sample_completions=scores",
     *("audit_completions=audits", "audit_again=audits", "audit_rollouts=audits"),
     *("--group-components", "scores=2", "audits=3"),
 ]

@@ -11,15 +11,16 @@ from slurm.runs import ledger, run, slurm_jobs
 
 pytestmark = pytest.mark.slurm
 
-# Minutes, megabytes, GPUs and jobs by rule, at the first attempt, for a size that is not small.
+# Minutes, megabytes, GPUs and jobs by rule, at the first attempt, for a small size.
 GIVEN = {
     "build_demo_world": (60, 8000, 0, 1),
     "train_refusal_detector": (60, 16000, 0, 1),
     "write_broad_answers": (60, 8000, 0, 1),
-    "train_warmup": (120, 64000, 1, 1),
-    "train_grpo": (480, 64000, 1, 4),
-    "generate_completions": (60, 64000, 1, 6),
-    "score_likelihoods": (60, 64000, 1, 6),
+    "train_warmup": (60, 32000, 1, 1),
+    "train_grpo": (240, 32000, 1, 4),
+    "generate_completions": (30, 32000, 1, 6),
+    "sample_completions": (30, 32000, 1, 6),
+    "score_likelihoods": (30, 32000, 1, 6),
     "audit_completions": (60, 8000, 0, 6),
     "audit_again": (60, 8000, 0, 6),
     "audit_rollouts": (90, 8000, 0, 4),
@@ -54,6 +55,7 @@ def test_every_table_is_there_and_every_cell_was_evaluated(finished: Path) -> No
     assert len(cells) == 4 and cells["evaluated"].all()
     names = {path.stem for path in (finished / "results/tables").glob("*.parquet")}
     assert {"training", "heldout_audit", "terminal_audit", "judge_agreement"} <= names
+    assert {"leak_at_k", "sampled_audit"} <= names
     assert {"refusal_detectors", "rwku_core", "rwku_utility", "rwku_types"} <= names
     assert (finished / "results/figures/training_dynamics.png").is_file()
 

@@ -11,7 +11,7 @@ from slurm.runs import assert_same_results, copied, derived, forget, ledger, run
 
 pytestmark = pytest.mark.slurm
 
-BASE = "base/tiny"  # no training: four jobs and the tables
+BASE = "base/tiny"  # no training: five jobs and the tables
 SPELLINGS = {
     "generate_completions": {"gres": None, "gpu": 1, "gpu_model": "h100", "runtime": "180"},
     "score_likelihoods": {"gres": "shard:1", "gpu_share": 4, "runtime": "3h"},

@@ -24,7 +24,7 @@ SHARE = 0.1  # of the machine's memory
 def with_vllm(folder: Path, **changes: Any) -> Path:
     """The micro grid's configuration with vLLM as its engine, and changes by block."""
     values = yaml.safe_load(MICRO.read_text(encoding="utf-8"))
-    engine = {"backend": "vllm", "python": str(PYTHON), "vllm_memory_share": SHARE}
+    engine = {"backend": "vllm", "vllm_memory_share": SHARE}  # jobs find .venv-vllm
     for block, change in {"generate": engine, **changes}.items():
         if block == "generate":
             change = engine | change

@@ -79,7 +79,8 @@ def test_bfloat16_is_counted_and_no_error(by_vllm: Path) -> None:
 def test_a_base_model_starts_its_engine_once_for_all_targets(by_vllm: Path, tmp_path: Path) -> None:
     """With a second target the shared job makes its rows only; both evaluations start nothing."""
     shutil.copytree(by_vllm, tmp_path / "grid", symlinks=True)
-    config = with_vllm(tmp_path, grid={"targets": ["bruce-lee", "karl-marx"]})
+    targets = {"targets": ["bruce-lee", "karl-marx"]}
+    config = with_vllm(tmp_path, grid=targets, generate={"python": str(PYTHON)})
     folders = [f"results/completions/base/tiny/on/{t}" for t in ("bruce-lee", "karl-marx")]
     wanted = [f"{folder}/manifest.json" for folder in folders]
     before = (tmp_path / "grid" / wanted[0]).stat().st_mtime_ns
@@ -147,7 +148,7 @@ def lines(kept: Path) -> int:
             {"sets": {"heldout": {"max_new_tokens": 100_000}}},
             "heldout-plain: prompt bruce-lee-",
         ),
-        ({"python": None}, "set generate.python to an interpreter with the pins"),
+        ({"python": sys.executable}, "make its environment with `make vllm`"),
         ({"python": "/nowhere/python"}, "generate.python"),
     ],
     ids=["too long", "not installed", "no interpreter"],

@@ -108,9 +108,9 @@ def _start(job: Job, where: Mapping[str, Any], adapter: Path | None, longest: in
         from vllm.platforms import current_platform
     except ImportError as error:
         raise UserError(
-            f"generate.backend: vllm cannot be imported here ({error}); run with --sdm conda, set "
-            "generate.python to an interpreter with the pins of envs/vllm.yaml (`make vllm`), or "
-            "set generate.backend to transformers"
+            f"generate.backend: vllm cannot be imported here ({error}); make its environment with "
+            "`make vllm`, name another one in generate.python, run with --sdm conda, or set "
+            "generate.backend to transformers"
         ) from error
     kind = "cpu" if current_platform.is_cpu() else "cuda"
     share = job.settings["vllm_memory_share"] / job.gpu_share

@@ -7,7 +7,7 @@ only what is new.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -63,18 +63,15 @@ class Engine:
     job: Job
     policy: Policy
     parts: Sequence[Part]
-    started: list[Backend] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         check_lengths(self.parts, context_window(self.policy.where))
 
-    @property
+    @cached_property
     def backend(self) -> Backend:
         """The backend, started now if it was not."""
-        if not self.started:
-            make = load_object(BACKENDS[self.job.settings["backend"]])
-            self.started.append(make(self.job, self.policy, longest_of(self.parts)))
-        return self.started[0]
+        make = load_object(BACKENDS[self.job.settings["backend"]])
+        return make(self.job, self.policy, longest_of(self.parts))
 
 
 def longest_of(parts: Sequence[Part]) -> int:

@@ -79,7 +79,8 @@ def stage_main(dotted: str, snakemake: Any, keep_result: bool = False, many: boo
     if snakemake is None:
         sys.exit("This script is run by Snakemake; see README.md for the commands.")
     operations = snakemake.params.get("operations", "{}")
-    other = other_interpreter(json.loads(operations).get("python"))
+    settings = json.loads(snakemake.params.spec).get("settings", {})
+    other = other_interpreter(settings, json.loads(operations).get("python"))
     problem = check_interpreter(other) if other else None
     if other and not problem:
         start_again(other)
