@@ -41,7 +41,7 @@ QUESTIONS = (
 
 def main() -> None:
     """Measure, print the tables, and with --write put them into the document."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("model", nargs="?", type=Path, default=MODEL)
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=32, help="longest completion")
@@ -210,7 +210,7 @@ def measure(
     start = time.perf_counter() - began
     seconds, counts = [], []
     for number, adapter in enumerate(adapters or [None]):
-        if adapter is not None:
+        if adapter is not None and backend == "vllm":
             from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports]
 
             engine.lora = LoRARequest(f"adapter-{number}", number + 1, adapter)
