@@ -8,6 +8,7 @@
 #   make rwku-cpu    the same grid on real RWKU rows with a real small model, on a CPU
 #                    (FULL=1: every row of the benchmark about the target)
 #   make plan        what a run would do, its GPU hours and judge cost, before it is started
+#   make show        the held-out table as text
 #   make status      how far it is; why, verify, cost, orphans: see docs/operations.md
 #   make retry       have the next run ask again for verdicts that failed
 #   make prefetch    fetch models and data at their pins, for nodes without a network
@@ -19,7 +20,7 @@
 #
 # PYTHON    interpreter of the virtual environment, 3.11 or newer
 # PIP_ARGS  more words for pip, such as an index with CPU builds of torch
-# CONFIG    configuration of `plan`, `status`, `why`, `verify`, `cost`, `orphans`, `retry`, `prefetch`
+# CONFIG    configuration of `plan`, `show`, `status`, `why`, `verify`, `cost`, `orphans`, `retry`, `prefetch`
 # DIRECTORY working directory of the same, the one that holds results/
 # ARGS      more words for them, such as ARGS=--cells
 # RWKU_DIR  folder of {config}.jsonl files for `rwku-cpu` and the tests on real rows
@@ -42,7 +43,7 @@ export RWKU_DIR PURGE_DIR
 .DEFAULT_GOAL := help
 VLLM := .venv-vllm
 VLLM_ENV ?= envs/vllm.yaml
-OPERATIONS := plan status why verify cost orphans retry prefetch
+OPERATIONS := plan show status why verify cost orphans retry prefetch
 .PHONY: help install demo test test-demo test-slurm test-vllm vllm benchmark-generation lint format \
 	rwku-cpu docs clean $(OPERATIONS)
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from rulefiles import FILES, Rule, rules
+from rulefiles import FILES, Rule, local_rules, rules
 from support import ROOT
 from unlearning_grid.spec.operations import OPERATIONAL
 from unlearning_grid.spec.rules import ENGINE_STAGES, STAGES
@@ -125,6 +125,13 @@ def test_the_entry_script_has_the_rules_name_and_ten_lines_at_most(rule: Rule) -
     text = script(rule).read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 10
     assert text.startswith(f'"""Entry point of rule {rule.name}.')
+
+
+@each_rule
+def test_a_submitted_job_keeps_its_result_for_who_waits_for_it(rule: Rule) -> None:
+    """Else a job that waited for an orphan's would compute it again."""
+    keeps = "keep_result=True" in script(rule).read_text(encoding="utf-8")
+    assert keeps or rule.name in local_rules()
 
 
 @each_rule

@@ -25,6 +25,7 @@ MARX = "grpo/tiny/karl-marx/cold/r0-lex/s0"
 WARM_LEE = "grpo/tiny/bruce-lee/warm/r0-lex/s0"
 WARM_MARX = "grpo/tiny/karl-marx/warm/r0-lex/s0"
 FRAME = pd.DataFrame({"x": [1]})
+RUN = "Next: run the grid, by the command (and --configfile) that you gave before, if you did"
 
 
 @pytest.fixture
@@ -83,6 +84,10 @@ def test_one_line_a_policy(tree: Tree) -> None:
 
 def test_a_running_job_with_its_progress_and_a_failed_one_with_its_log(tree: Tree) -> None:
     log = policy_dir("warmup/tiny/karl-marx/s0") / "train_warmup.log"
+    # Of the running job, whose progress is newer than its log's last line.
+    said = "2026-12-01 10:00:00,000 INFO unlearning_grid.train.callbacks: step 30 of 150\n"
+    policy_dir(WARM_MARX).mkdir(parents=True, exist_ok=True)
+    (policy_dir(WARM_MARX) / "train_grpo.log").write_text(said)
     log.write_bytes(
         b"".join(b"line %d\n" % n for n in range(9)) + b"  1%\r 50%\r100%\n\x1b[31mred\x07\n\n\xff"
     )
@@ -167,13 +172,28 @@ def test_counts_and_what_to_do(tree: Tree) -> None:
     done = [s for s in standings(tree) if s.current]
     assert summary(done, [], {})[-1].startswith("Next: nothing to run")
     waits = [s for s in standings(tree) if s.word == "waiting"]
-    assert summary(waits, [], {})[-1] == "Next: run the grid (`snakemake all` with your profile)"
+    assert summary(waits, [], {})[-1] == RUN
     stale = [s for s in standings(tree) if s.word in ("stale", "waiting")]
     assert summary(stale, [], {})[-1].startswith("Next: `why` says what changed")
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
     assert tail(tmp_path / "absent.log") == []
+
+
+def test_results_of_another_grid_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CONFIG forgotten: every line would say 0, and nothing why."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results" / "plan").mkdir(parents=True)
+    plan = tmp_path / "results" / "plan" / "plan.json"
+    words = ["--config", str(ROOT / "config" / "micro.yaml"), "--directory", str(tmp_path)]
+    warning = 'results/ here is of the grid "paper", not "micro": is --config (CONFIG=) right?'
+    for name in ("paper", "micro"):
+        plan.write_text(json.dumps({"name": name}))
+        assert main(["status", *words]) == 0
+        assert (warning in capsys.readouterr().out) == (name == "paper")
 
 
 def test_the_command_on_an_empty_folder(
@@ -186,12 +206,12 @@ def test_the_command_on_an_empty_folder(
     assert shown[0] == "Grid micro: 4 cells"
     assert shown[-3:] == [
         "0 of 61 results done; 61 waiting",
-        "0 of 13 tables and figures are built from what is there",
-        "Next: run the grid (`snakemake all` with your profile)",
+        "0 of 12 tables and figures are built from what is there",
+        RUN,
     ]
     assert main(["status", "grpo/*/warm/*", "--cells", *words]) == 0
     shown = capsys.readouterr().out
     assert "grpo/tiny/bruce-lee/warm/r0-lex/s0" in shown and "cold" not in shown
-    assert "0 of 14 results done" in shown
+    assert "0 of 18 results done" in shown
     assert main(["status", "grpo/9b/*", *words]) == 1
     assert "no policy of the grid matches ['grpo/9b/*']" in capsys.readouterr().err

@@ -65,8 +65,23 @@ def test_a_complete_grid(tree: Tree) -> None:
         "current         14",
         "",
         "Coverage: 2 of 2 cells trained, 3 of 3 evaluations complete.",
+        "Compared with their digests, file by file: 14 results.",
         "Everything is there and current.",
     ]
+    assert not any(line.startswith("Compared") for line in text(look(tree)))
+
+
+def test_a_gpu_that_was_held_and_not_seen_is_told(tree: Tree) -> None:
+    """A CPU build of torch on a GPU node: everything comes out, slowly, and nothing else tells."""
+    for folder, gpu in ((Path("results") / CELL, None), (at("completions"), "H100")):
+        run = json.loads((folder / "run.json").read_text())
+        run["attempts"] = [{"event": "start", "gpus": 1.0}, {"event": "end"}]
+        run["provenance"] = {"gpu": gpu}
+        (folder / "run.json").write_text(json.dumps(run))
+    report = look(tree)
+    assert report.complete and report.without_gpu == [Path("results") / CELL]
+    (line,) = [line for line in text(report) if "GPU" in line]
+    assert line.startswith("Computed on the CPU though a GPU was held: 1 results; torch saw none")
 
 
 def test_an_edit_makes_a_result_and_all_below_it_stale(tree: Tree) -> None:

@@ -3,4 +3,6 @@
 from unlearning_grid.runtime.stage import stage_main
 
 if __name__ == "__main__":
-    stage_main("unlearning_grid.data.world.build:build", globals().get("snakemake"))
+    stage_main(
+        "unlearning_grid.data.world.build:build", globals().get("snakemake"), keep_result=True
+    )

@@ -3,4 +3,6 @@
 from unlearning_grid.runtime.stage import stage_main
 
 if __name__ == "__main__":
-    stage_main("unlearning_grid.rwku.likelihood:score", globals().get("snakemake"))
+    stage_main(
+        "unlearning_grid.rwku.likelihood:score", globals().get("snakemake"), keep_result=True
+    )

@@ -3,4 +3,8 @@
 from unlearning_grid.runtime.stage import stage_main
 
 if __name__ == "__main__":
-    stage_main("unlearning_grid.models.detector_training:train", globals().get("snakemake"))
+    stage_main(
+        "unlearning_grid.models.detector_training:train",
+        globals().get("snakemake"),
+        keep_result=True,
+    )

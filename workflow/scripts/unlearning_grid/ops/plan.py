@@ -215,7 +215,7 @@ def job_table(groups: Sequence[Group], sizes: Sequence[str]) -> list[str]:
     hours, unknown = _gpu_hours(groups)
     whole = ["in all", "", str(jobs), str(sum(g.of for g in groups)), *_words(words), ""]
     whole += [at_least(hours, unknown, 1), ""]
-    counted = f"Snakemake counts {jobs + 1 if jobs else 0} jobs: these and `all`."
+    counted = f"Snakemake counts {jobs + 1} jobs: these and `all`." if jobs else "Nothing to run."
     legend = "m measured in this directory, a assumed (resources/estimates.yaml), ? unknown"
     lacking = [f"+ and {unknown} jobs without an estimate"] if unknown else []
     return [*ruled(columns([head, *rows, whole], 2, last=True)), "", counted, legend, *lacking]

@@ -25,7 +25,9 @@ from unlearning_grid.ops.standing import (
     survey,
 )
 from unlearning_grid.ops.workers import span
+from unlearning_grid.paths import RESULTS
 from unlearning_grid.runtime import progress
+from unlearning_grid.runtime.atomic import read_json
 from unlearning_grid.spec.stages import Specs
 from unlearning_grid.tables.results import FAILED
 
@@ -68,10 +70,21 @@ def _run(arguments: argparse.Namespace) -> None:
         if not standings:
             raise UserError(f"status: no policy of the grid matches {arguments.patterns}")
     tables = survey(results, built) if not arguments.patterns else []
+    tables = [table for table in tables if table.rule != "write_plan"]
     print(f"Grid {specs.config['name']}: {len(specs.config.cells)} cells\n")
+    print("".join(f"{line}\n\n" for line in another_grid(specs.config["name"])), end="")
     print("\n".join(matrix(standings, arguments.cells)))
     more = details(standings, None if arguments.all else LISTED)
     print("\n".join([*more, *summary(standings, tables, failed_verdicts(results.plan))]))
+
+
+def another_grid(name: str) -> list[str]:
+    """A warning where the working directory holds the results of a grid with another name."""
+    plan = read_json(RESULTS / "plan" / "plan.json") or {}
+    there = plan.get("name", name)
+    if there == name:
+        return []
+    return [f'results/ here is of the grid "{there}", not "{name}": is --config (CONFIG=) right?']
 
 
 def policy_of(standing: Standing) -> str | None:
@@ -171,12 +184,15 @@ def details(standings: Sequence[Standing], listed: int | None) -> list[str]:
 
 
 def _running(standing: Standing) -> list[str]:
-    lines = []
+    lines, known = [], False
     for worker in standing.workers:
         far = how_far(progress.read(worker.work))
+        known |= bool(far)
         lines.append(f"  {standing.name}: {standing.rule}" + (f", {far}" if far else ""))
         gone = "; probably gone, the next run takes over" if worker.silent else ""
         lines.append(f"    {worker.where}, {worker.sign_of_life}{gone}")
+    if known:  # the log's last line is older
+        return lines
     own = [line for line in tail(standing.log, 40) if OWN in line]
     return [*lines, *(f"    | {line.partition(OWN)[2].partition(': ')[2]}" for line in own[-1:])]
 
@@ -245,7 +261,9 @@ def summary(
 
 def _next(words: Mapping[str, int], done: bool, built: bool) -> str:
     if done and built:
-        return "nothing to run; `verify --deep` checks every file, `show` prints the main table"
+        return (
+            "nothing to run; `make show` prints a table, `make verify ARGS=--deep` checks all files"
+        )
     if words.get(FAILED):
         return "read the errors above; the next run tries again what failed"
     if words.get(RUNNING):
@@ -254,4 +272,4 @@ def _next(words: Mapping[str, int], done: bool, built: bool) -> str:
         return "see whether these workers still run; the next run takes over from dead ones"
     if words.get(STALE):
         return "`why` says what changed; run the grid, or `accept` an edit that changes no result"
-    return "run the grid (`snakemake all` with your profile)"
+    return "run the grid, by the command (and --configfile) that you gave before, if you did"

@@ -61,6 +61,8 @@ class Report:
         accepted: (rule, reason) -> how many current results.
         verdicts: audits with failed verdicts -> how many.
         coverage: lines that say how much of the grid is there.
+        without_gpu: current results whose job held a GPU and computed without it.
+        compared: results whose files were read and compared with their digests.
     """
 
     found: dict[str, dict[Path, str]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
@@ -69,6 +71,8 @@ class Report:
     accepted: Counter[tuple[str, str]] = field(default_factory=Counter)
     verdicts: dict[Path, int] = field(default_factory=dict)
     coverage: list[str] = field(default_factory=list)
+    without_gpu: list[Path] = field(default_factory=list)
+    compared: int = 0
 
     @property
     def complete(self) -> bool:
@@ -126,6 +130,7 @@ def verify(
     standings = survey(results, wanted)
     for number, standing in enumerate(standings):
         damage = _damage(standing, deep)
+        report.compared += deep and (standing.current or bool(damage))
         if damage:
             report.found[DAMAGED][standing.folder] = damage
         elif standing.current:
@@ -145,8 +150,11 @@ def _count(report: Report, standing: Standing) -> None:
     report.current += 1
     if standing.word == NO_LEARNING:
         report.no_learning.append(standing.folder)
+    run = read_json(standing.folder / manifest.RUN_NAME) or {}
+    held = [attempt.get("gpus") for attempt in run.get("attempts", [])]
+    if any(held) and not run.get("provenance", {}).get("gpu"):
+        report.without_gpu.append(standing.folder)
     if standing.accepted:
-        run = read_json(standing.folder / manifest.RUN_NAME) or {}
         for reason in dict.fromkeys(entry["reason"] for entry in run.get("accepted", [])):
             report.accepted[standing.rule, reason] += 1
 
@@ -235,6 +243,14 @@ def text(report: Report) -> list[str]:
             f"Missing verdicts: {total} in {len(report.verdicts)} audits; `ops retry` asks again."
         )
         lines += [f"    {folder.as_posix()}: {n}" for folder, n in report.verdicts.items()]
+    if report.without_gpu:
+        lines.append(
+            f"Computed on the CPU though a GPU was held: {len(report.without_gpu)} results; torch "
+            "saw none (a CPU build, a driver)."
+        )
+        lines += [f"    {folder.as_posix()}" for folder in report.without_gpu]
+    if report.compared:
+        lines.append(f"Compared with their digests, file by file: {report.compared} results.")
     complete = "Everything is there and current." if report.complete else "Not complete."
     return [*lines, complete]
 
