@@ -2,7 +2,7 @@
 # Draw docs/images/rulegraph.png from the demo's rules. Needs Graphviz (dot, tred).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-graph=$(.venv/bin/snakemake --rulegraph --configfile config/demo.yaml all)
+graph=$(.venv/bin/snakemake --rulegraph --configfile config/demo.yaml -- all)
 # The plan, which every table reads, would only add lines.
 plan=$(sed -n 's/^\t\([0-9]*\)\[label = "write_plan".*/\1/p' <<<"$graph")
 sed -e "/^\t$plan\[/d; /^\t$plan ->/d" \
