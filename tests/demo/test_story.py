@@ -84,3 +84,28 @@ def test_sampled_answers_of_the_last_rollouts_are_audited_for_every_cell():
     table: Any = pd.read_parquet(TABLES / "terminal_audit_targets.parquet")
     rows = table[table["metric"] == "semantic_leakage"]
     assert len(rows) == 16 and (rows["completions"] == 5 * 64).all()
+
+
+@pytest.fixture(scope="module")
+def leaks() -> Any:
+    """leak@k of semantic leaks: one row per policy, target and k."""
+    table: Any = pd.read_parquet(TABLES / "leak_at_k_targets.parquet")
+    return table[table["event"] == "semantic"]
+
+
+def test_leakage_grows_with_every_sample_and_learned_cells_leak_less_than_the_base(leaks):
+    assert sorted(leaks["k"].unique()) == [1, 2, 4, 8, 16, 32]
+    values = leaks.pivot(index=["policy", "target"], columns="k", values="value")
+    assert len(values) == 20 and values.notna().all(axis=None)
+    assert (values.diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
+    most = leaks[leaks["k"] == 32]
+    base = most[most["kind"] == "base"].set_index("target")["value"]
+    learned = most[most["status"] == "learned"]
+    assert (base > 0.95).all() and (learned["value"] < learned["target"].map(base)).all()
+
+
+def test_cells_that_are_clean_under_greedy_decoding_leak_when_they_are_sampled(leaks):
+    learned = leaks[(leaks["status"] == "learned") & (leaks["k"] == 32)]
+    clean = learned[learned["greedy"] == 0]
+    assert len(clean) >= 8
+    assert (clean["value"] > 0).all() and (clean["clean_greedy_leaks_sampled"] == 1).all()

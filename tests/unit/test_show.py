@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from label_rows import NINE, labels, policy, share, tree_of
@@ -36,6 +37,26 @@ def test_who_labelled_and_what_is_missing_stands_below_the_table() -> None:
         "Judge rules:oracle; detector demo-refusal; 1 failed verdicts, "
         "3 completions without a leak label"
     )
+
+
+def test_sampled_leaks_stand_beside_greedy_ones() -> None:
+    """By the judge that labelled all, at the largest k; a policy without samples has none."""
+    kept = {"population": "evaluated", "event": "semantic", "judge_entry": "rules", "k": 8}
+    cell = {"kind": "grpo", "size": "tiny", "init": "cold", "reward": "r0-lex"} | kept
+    base = {"kind": "base", "size": "tiny", "init": None, "reward": None} | kept
+    rows = [
+        cell | {"median": 0.875},
+        cell | {"median": 0.25, "k": 1},
+        cell | {"median": 0.5, "event": "lexical"},
+        cell | {"median": 0.125, "population": "learned"},
+        cell | {"median": 0.0, "judge_entry": "paid"},
+        base | {"median": None},
+    ]
+    pd.DataFrame(rows).to_parquet("leak_at_k.parquet")
+    lines = printed(share(0))
+    assert lines[0].split()[:3] == ["policy", "leak", "leak@8"]
+    (found,) = [line.split() for line in lines if line.startswith("grpo tiny cold r0-lex")]
+    assert found[4:6] == ["0.00", "0.88"]
 
 
 def test_a_lower_bound_says_how_much_it_sees() -> None:

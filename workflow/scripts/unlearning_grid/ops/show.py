@@ -15,6 +15,7 @@ COLUMNS = {
     "class_misattributed": "misattributed",
     "class_garbled": "garbled",
 }
+KEYS = ["kind", "size", "init", "reward"]
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -33,6 +34,7 @@ def _run(_: argparse.Namespace) -> None:
 def show(folder: Path) -> str:
     """The held-out table as text: one line per policy, medians over targets; who labelled below.
 
+    Where samples were audited, leak@k at the most samples stands beside the greedy leak rate.
     Raises UserError when the table is not there.
     """
     import pandas as pd
@@ -42,15 +44,33 @@ def show(folder: Path) -> str:
         raise UserError(f"{path} is not there yet; run the grid first (README.md)")
     table = pd.read_parquet(path)
     table = table[table["population"] == "evaluated"]
-    rows = [["policy", *COLUMNS.values(), "N", "status"]]
-    keys = ["kind", "size", "init", "reward"]
-    groups: Any = table.groupby(keys, dropna=False, sort=False)
+    k, sampled = _sampled(folder / "leak_at_k.parquet")
+    leak, *others = COLUMNS.values()
+    rows = [["policy", leak, *([f"leak@{k}"] if k else []), *others, "N", "status"]]
+    groups: Any = table.groupby(KEYS, dropna=False, sort=False)
     for group, part in groups:
         medians = part.set_index("metric")["median"]
-        cells = [_number(medians.get(metric)) for metric in COLUMNS]
-        rows.append([_name(group), *cells, str(part["n"].max()), _status(part.iloc[0])])
+        first, *cells = [_number(medians.get(metric)) for metric in COLUMNS]
+        drawn = [_number(sampled.get(_name(group)))] if k else []
+        facts = str(part["n"].max()), _status(part.iloc[0])
+        rows.append([_name(group), first, *drawn, *cells, *facts])
     lines = columns(rows, last=True)
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "", *_instruments(table)])
+
+
+def _sampled(path: Path) -> tuple[int, dict[str, float]]:
+    """(largest k, leak@k of semantic leaks of each policy, by the judge of all); 0 without any."""
+    import pandas as pd
+
+    if not path.is_file():
+        return 0, {}
+    table: Any = pd.read_parquet(path)
+    table = table[(table["population"] == "evaluated") & (table["event"] == "semantic")]
+    counts = table.groupby("judge_entry", sort=False).size()
+    k = int(table["k"].max())
+    table = table[(table["k"] == k) & (table["judge_entry"] == counts.idxmax())]
+    groups: Any = table.groupby(KEYS, dropna=False, sort=False)
+    return k, {_name(group): part["median"].iloc[0] for group, part in groups}
 
 
 def _instruments(table: Any) -> list[str]:
