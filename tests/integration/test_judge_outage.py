@@ -61,6 +61,7 @@ def config_file(tmp_path: Path) -> Path:
     }
     folder = "config/prompts/reworded-v1"
     values["judges"]["reward"] = remote | {"prompt_file": f"{folder}/rubric.txt"}
+    values["sampled_audit"]["judge"] = "lower-bound"
     values["judges"]["audit"] = remote | {"prompt_file": f"{folder}/audit-six.txt"}
     values["warmup"]["monitor"] = {"enabled": False}
     values["grpo"]["save_steps"] = 6  # none before the end: the outage must make its own

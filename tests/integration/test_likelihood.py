@@ -23,7 +23,7 @@ from unlearning_grid.models.likelihood import (
     score_continuations,
     study_text_losses,
 )
-from unlearning_grid.models.sampling import generate, shipped_repetition_penalty
+from unlearning_grid.models.sampling import generate, shipped_config, shipped_repetition_penalty
 
 pytestmark = [pytest.mark.usefixtures("one_thread")]
 
@@ -377,6 +377,15 @@ def test_out_of_memory_in_the_middle_of_a_generation(
     assert sizes == [4, 2, 2]
     lengths = [len(tokenizer(p, add_special_tokens=False)["input_ids"]) for p in PROMPTS]
     assert lengths != sorted(lengths, reverse=True), "the order of the prompts is another"
+
+
+def test_end_tokens_of_a_model_without_a_generation_config(tmp_path: Path) -> None:
+    """Read from the files, as vLLM's start needs it, they are those that the loaded model has."""
+    where = {"location": str(tmp_path), "revision": None}
+    Qwen2Config(vocab_size=VOCABULARY, eos_token_id=7).save_pretrained(tmp_path)
+    assert shipped_config(where).eos_token_id == 7
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 4]}))
+    assert shipped_config(where).eos_token_id == [3, 4]
 
 
 def test_the_penalty_that_a_model_ships(tmp_path: Path) -> None:

@@ -39,20 +39,12 @@ def shipped_config(where: Mapping[str, Any]) -> Any:
     Raises UserError when the file is there and cannot be read, or the repo or revision is not.
     """
     from transformers import AutoConfig, GenerationConfig
-    from transformers.utils.hub import cached_file
 
     location, revision = where["location"], where.get("revision")
     try:
-        file = cached_file(
-            location,
-            "generation_config.json",
-            revision=revision,
-            _raise_exceptions_for_missing_entries=False,
+        return _shipped(where) or GenerationConfig.from_model_config(
+            AutoConfig.from_pretrained(location, revision=revision)
         )
-        if file is None:
-            config = AutoConfig.from_pretrained(location, revision=revision)
-            return GenerationConfig.from_model_config(config)
-        return GenerationConfig.from_pretrained(str(Path(file).parent))
     except (OSError, ValueError) as error:
         raise cannot_load("models: generation config of", location, revision, error) from error
 
@@ -62,7 +54,26 @@ def shipped_repetition_penalty(where: Mapping[str, Any]) -> float:
 
     Arguments and errors as in `shipped_config`.
     """
-    return float(shipped_config(where).repetition_penalty or 1.0)
+    try:
+        shipped = _shipped(where)
+    except (OSError, ValueError) as error:
+        location, revision = where["location"], where.get("revision")
+        raise cannot_load("models: generation config of", location, revision, error) from error
+    return float((shipped and shipped.repetition_penalty) or 1.0)
+
+
+def _shipped(where: Mapping[str, Any]) -> Any | None:
+    """The generation config in the model's files, if there is one."""
+    from transformers import GenerationConfig
+    from transformers.utils.hub import cached_file
+
+    file = cached_file(
+        where["location"],
+        "generation_config.json",
+        revision=where.get("revision"),
+        _raise_exceptions_for_missing_entries=False,
+    )
+    return None if file is None else GenerationConfig.from_pretrained(str(Path(file).parent))
 
 
 def generate(
