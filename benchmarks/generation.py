@@ -1,6 +1,7 @@
 """vLLM against transformers, an engine's start against its work, and engines shared and not.
 
-    make benchmark-generation            writes docs/performance.md, on this machine
+    make benchmark-generation            writes docs/performance.md, on this machine (without a GPU:
+                                         VLLM_ENV=envs/vllm-cpu.yaml)
     .venv-vllm/bin/python benchmarks/generation.py [MODEL_FOLDER] [--prompts 64] [--tokens 32]
 
 One run, one model, the same prompts, greedy, in float32 on a CPU and bfloat16 on a GPU. Each line
