@@ -4,10 +4,8 @@ The yardstick is a plain forward of one unpadded row and log_softmax over all it
 """
 
 import copy
-import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +14,13 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from unlearning_grid.errors import UserError
 from unlearning_grid.models import batches, likelihood
 from unlearning_grid.models.likelihood import (
     next_token_logprobs,
     score_continuations,
     study_text_losses,
 )
-from unlearning_grid.models.sampling import generate, shipped_config, shipped_repetition_penalty
+from unlearning_grid.models.sampling import generate
 
 pytestmark = [pytest.mark.usefixtures("one_thread")]
 
@@ -377,25 +374,3 @@ def test_out_of_memory_in_the_middle_of_a_generation(
     assert sizes == [4, 2, 2]
     lengths = [len(tokenizer(p, add_special_tokens=False)["input_ids"]) for p in PROMPTS]
     assert lengths != sorted(lengths, reverse=True), "the order of the prompts is another"
-
-
-def test_end_tokens_of_a_model_without_a_generation_config(tmp_path: Path) -> None:
-    """Read from the files, as vLLM's start needs it, they are those that the loaded model has."""
-    where = {"location": str(tmp_path), "revision": None}
-    Qwen2Config(vocab_size=VOCABULARY, eos_token_id=7).save_pretrained(tmp_path)
-    assert shipped_config(where).eos_token_id == 7
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 4]}))
-    assert shipped_config(where).eos_token_id == [3, 4]
-
-
-def test_the_penalty_that_a_model_ships(tmp_path: Path) -> None:
-    where = {"location": str(tmp_path), "revision": None}
-    assert shipped_repetition_penalty(where) == 1.0
-    file = tmp_path / "generation_config.json"
-    file.write_text(json.dumps({"eos_token_id": 2}))
-    assert shipped_repetition_penalty(where) == 1.0
-    file.write_text(json.dumps({"repetition_penalty": 1.05, "do_sample": True}))
-    assert shipped_repetition_penalty(where) == 1.05
-    file.write_text("{")
-    with pytest.raises(UserError, match="models: generation config of "):
-        shipped_repetition_penalty(where)
